@@ -15,22 +15,20 @@ if TYPE_CHECKING:
     from elmo_store.embedded import EmbeddedSentence, embed
     from elmo_store.mixing.scalar_mix import ScalarMix
     from elmo_store.reading.joined import concat
-    from elmo_store.reading.row_cache import cached
     from elmo_store.reading.rows import Batch, Readable, Sentence
     from elmo_store.store import Collection, Store, open
 
     __version__: str
 
 __all__ = [
-    "Batch", "Collection", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "cached", "concat",
-    "embed", "errors", "open",
+    "Batch", "Collection", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "concat", "embed",
+    "errors", "open",
 ]  # fmt: skip
 
 _HOMES = {
     "embedded": ("EmbeddedSentence", "embed"),
     "mixing.scalar_mix": ("ScalarMix",),
     "reading.joined": ("concat",),
-    "reading.row_cache": ("cached",),
     "reading.rows": ("Batch", "Readable", "Sentence"),
     "store": ("Collection", "Store", "open"),
 }

@@ -18,7 +18,7 @@ from elmo_store.exports.formats import FORMATS
 Tree = dict[str, str]  # name of a file or folder, of a JSON file and each of its fields → digest or value
 EMBEDS: dict[str, tuple[str, ...]] = {
     "Zarr": ("zarr",), "Parquet": ("parquet",), "both": ("both",), "int8": ("both", "--dtype", "int8"),
-    "compressed": ("both", "--compression", "zstd", "--checksum", "crc32c"), "rows": ("zarr", "--layout", "rows"),
+    "compressed": ("both", "--compression", "zstd", "--checksum", "crc32c"),
     "two processes": ("both", "--direct_running_mode=multi_processing", "--direct_num_workers=2"),
 }  # fmt: skip
 

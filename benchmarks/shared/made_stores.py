@@ -42,7 +42,6 @@ class Shape:
     forms: tuple[str, ...] = layout.FORMS
     shard_rows: int = 16_384
     compression: str = "none"
-    layout: str = "states"
     words: int = WORDS
 
     @classmethod
@@ -54,7 +53,7 @@ class Shape:
     def name(self) -> str:
         """Of its folder in a cache: different for different contents."""
         return f"{self.sentences}x{self.channels}-{self.dtype}-{'+'.join(self.forms)}-{self.shard_rows}-{self.compression}" + (
-            ("-rows" if self.layout == "rows" else "") + (f"-{self.words}words" if self.words != WORDS else "")
+            f"-{self.words}words" if self.words != WORDS else ""
         )
 
 
@@ -93,7 +92,7 @@ def make_store(folder: Path, shape: Shape, states: States | None = None) -> str:
     parts = [min(PART_SENTENCES, shape.sentences - first) for first in range(0, shape.sentences, PART_SENTENCES)]
     manifest = support.make_manifest(
         lengths=lengths.tolist(), parts=parts, store_forms=shape.forms, dtype=shape.dtype, compression=shape.compression,
-        shard_rows=shape.shard_rows, channels=shape.channels, layout=shape.layout,
+        shard_rows=shape.shard_rows, channels=shape.channels,
     )  # fmt: skip
     h, c = support.start_state()
     root.put(layout.START_STATE, save({"h": h, "c": c}, metadata={"kind": "warm"}))

@@ -1,4 +1,4 @@
-"""Reading a store: ``python -m benchmarks.store [local training layouts open loader s3 members clients encodings]`` gives tables.
+"""Reading a store: ``python -m benchmarks.store [local training open loader s3 members clients encodings]`` gives tables.
 
 Stores are of made-up states, by default of a narrow model, 5 states x 16 channels in float16; the same sentences in HDF5, one
 dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three, other
@@ -6,7 +6,6 @@ sentences each round. 10^6 sentences take 10 GB and ten minutes to make.
 
 local      random sentences out of memory and off the disk beside HDF5, scans of all states beside reading the files
 training   wide rows in memory by one process's CPU time, beside np.memmap and Hugging Face's Arrow file
-layouts    states of a row side by side beside one state after the other, all states and one, by CPU time
 open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
 loader     mixed features by a DataLoader of two workers, in random order
 s3         requests and bytes of a sentence on an S3-compatible server on loopback (needs moto[server] and s3fs)
@@ -21,10 +20,10 @@ from collections.abc import Callable
 from benchmarks.shared.support import machine, options_of, working_folder
 from benchmarks.store.local import ROUNDS, encodings, local, members, opening
 from benchmarks.store.remote import clients, remote
-from benchmarks.store.training import layouts, loader, training
+from benchmarks.store.training import loader, training
 
 TABLES: dict[str, Callable[..., None]] = {
-    "local": local, "training": training, "layouts": layouts, "open": opening, "loader": loader, "s3": remote,
+    "local": local, "training": training, "open": opening, "loader": loader, "s3": remote,
     "members": members, "clients": clients, "encodings": encodings,
 }  # fmt: skip
 

@@ -53,11 +53,8 @@ def for_training(store: stores.Store) -> Reader:
     return Reader(data.__getitem__, lambda numbers: collate(data.__getitems__(numbers)), lambda: stream)
 
 
-def readers(folder: Path, store: stores.Store, by_row: stores.Store) -> dict[str, Reader]:
-    """By name; the first is np.memmap. Files of the store's rows are written to ``folder``.
-
-    ``by_row``: a store of the same rows that has their states side by side.
-    """
+def readers(folder: Path, store: stores.Store) -> dict[str, Reader]:
+    """By name; the first is np.memmap. Files of the store's rows are written to ``folder``."""
     edges = [*store.spans(range(len(store)))[:, 0].tolist(), store.n_rows]
     shape = store.n_rows, len(store.states), store.channels
     path = folder / f"rows-{'x'.join(map(str, shape))}.bin"
@@ -70,9 +67,7 @@ def readers(folder: Path, store: stores.Store, by_row: stores.Store) -> dict[str
         "np.memmap": _memmap(rows, edges),
         "datasets' Arrow file": _arrow(folder / f"arrow-{path.stem}", rows, edges),
         "the store": of_store(store),
-        "the store, layout rows": of_store(by_row),
         "SentenceDataset, Stream": for_training(store),
-        "the same, layout rows": for_training(by_row),
     }
 
 

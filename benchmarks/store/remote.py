@@ -17,7 +17,6 @@ import elmo_store as stores
 from benchmarks.shared.made_stores import Shape, make_store
 from benchmarks.shared.support import Table, fast_server, in_turns
 from benchmarks.store.local import WIDE
-from elmo_store.format.layout import LAYOUTS
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 from tests.s3_server import Traffic, counted, server
@@ -25,7 +24,7 @@ from tests.s3_server import Traffic, counted, server
 # Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
 # them, and narrow as on the local disk.
 REMOTE = (
-    *(Shape(600, channels=512, forms=("zarr",), layout=name) for name in LAYOUTS),
+    Shape(600, channels=512, forms=("zarr",)),
     Shape(600, channels=512, forms=("parquet",)),
     Shape(2_000),
 )
@@ -45,7 +44,7 @@ def remote(folder: Path) -> None:
             traffic = counted(stores.open(url).root.filesystem)
             for form in shape.forms:
                 for name, values in remote_reads(url, form, traffic).items():
-                    table.row(f"5 x {shape.channels:<7}{form if shape.layout == 'states' else 'by row':<9}{name}", *values)
+                    table.row(f"5 x {shape.channels:<7}{form:<9}{name}", *values)
             filesystem.rm(url, recursive=True)
 
 

@@ -24,7 +24,7 @@ def manifest_schema() -> dict[str, Any]:
     own = schema["Manifest"]
     features = msgspec.json.schema(tuple[Name, ...]) | {"uniqueItems": True}
     own["properties"] |= {"required_features": features, "sha256": msgspec.json.schema(Sha256)}
-    own["required"] = [name for name in own["properties"] if name not in ("layout", "fields")]
+    own["required"] = [name for name in own["properties"] if name != "fields"]
     kind = {"$ref": "#/$defs/FieldType"}
     schema["KeptField"]["properties"]["type"] = kind
     a_list = {"type": "array", "items": kind, "minItems": 1, "maxItems": 1}
@@ -43,9 +43,7 @@ def manifest_schema() -> dict[str, Any]:
         when("complete", True, {"counts": {"type": "object"}, "checksums": {"type": "object"}}),
         when("kind", "mix", {"mix": {"type": "object"}}),
         when("kind", "states", {"mix": {"type": "null"}}),
-        when("layout", "rows", {"forms": {"contains": {"const": "zarr"}}}),
         feature(layout.INT8, "dtype", "int8"),
-        feature(layout.ROWS, "layout", "rows"),
     ]
     return _document("manifest", "elmo_store.json, format version 1", {"$ref": "#/$defs/Manifest"}, schema)
 

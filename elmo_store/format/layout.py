@@ -11,8 +11,7 @@ import pyarrow as pa
 
 FORMAT_VERSION: Final = 1
 INT8 = "int8-scale"  # the feature of stores whose vectors are int8 times a scale
-ROWS: Final = "rows-layout"  # the feature of stores whose layout is "rows"
-FEATURES = (INT8, ROWS)  # `required_features` that this package reads
+FEATURES = (INT8,)  # `required_features` that this package reads
 MANIFEST = "elmo_store.json"
 INPUTS = "inputs.parquet"
 START_STATE = "start_state.safetensors"
@@ -55,7 +54,6 @@ FORMS = ("zarr", "parquet")
 ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
-LAYOUTS = ("states", "rows")  # of the Zarr form: one state of a shard after the other, or a row's states side by side
 
 
 def schema(columns: Mapping[str, pa.DataType]) -> pa.Schema:
@@ -92,11 +90,6 @@ def state_names(n_layers: int) -> tuple[str, ...]:
 def row_bytes(dtype: str, n_states: int, channels: int) -> int:
     """Bytes of all vectors of a row as one form stores them, without compression; of int8 with their scales."""
     return n_states * (channels * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
-
-
-def kept_layout(asked: str, forms: Sequence[str], states: Sequence[str]) -> str:
-    """``asked``, where it means something: without the Zarr form, and of one state alone, readers need not know of layouts."""
-    return asked if "zarr" in forms and len(states) > 1 else "states"
 
 
 def n_layers(states: Sequence[str]) -> int:

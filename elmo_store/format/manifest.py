@@ -32,7 +32,6 @@ from elmo_store.storage.parquet_files import encoded_table, read_table
 from elmo_store.storage.root import Root
 
 UNIQUE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
-Layout = Annotated[str, Meta(pattern=f"^({'|'.join(layout.LAYOUTS)})$")]
 Form = Annotated[str, Meta(pattern=f"^({'|'.join(layout.FORMS)})$")]
 
 
@@ -109,7 +108,7 @@ class Manifest:
 
     ``counts`` is None only while the corpus is still being read; ``mix`` is None unless ``kind`` is "mix"; ``objects`` and
     ``checksums`` are empty and None until the store is complete. ``chunk_rows`` 0 stands for what this version writes.
-    ``fields``, what sentences keep of their records, is absent from the JSON where it is empty, as in stores of before.
+    ``fields``, what sentences keep of their records, is absent from the JSON where it is empty.
     """
 
     format_version: Literal[1] = layout.FORMAT_VERSION
@@ -129,7 +128,6 @@ class Manifest:
     forms: Annotated[tuple[Form, ...], UNIQUE]
     compression: Annotated[str, Meta(pattern=f"^({'|'.join(layout.COMPRESSIONS)})$")]
     checksum: Annotated[str, Meta(pattern=f"^({'|'.join(layout.CHECKSUMS)})$")] = "none"
-    layout: Layout = "states"  # absent in manifests of before; hides the module in what follows of the class
     counts: Counts | None
     input: InputInfo
     job: Mapping[str, Json] = field(default_factory=dict)
@@ -149,14 +147,9 @@ class Manifest:
         return self.dtype == "int8"
 
     @property
-    def chunk_states(self) -> int:
-        """States of an inner chunk of the Zarr form: all of them, side by side in each row, or one."""
-        return len(self.states) if self.layout == "rows" else 1
-
-    @property
     def required_features(self) -> tuple[str, ...]:
         """What else a reader must know."""
-        return (*([layout.INT8] if self.is_int8 else ()), *([layout.ROWS] if self.layout == "rows" else ()))
+        return (layout.INT8,) if self.is_int8 else ()
 
     @property
     def row_bytes(self) -> int:
@@ -193,7 +186,7 @@ class Manifest:
         """
         _check_known(value, where)
         try:
-            manifest = converted({"layout": "states", "fields": []} | value if isinstance(value, dict) else value, cls)
+            manifest = converted({"fields": []} | value if isinstance(value, dict) else value, cls)
             _check(manifest, value)
         except ValueError as error:
             raise ManifestError(f"{where}: {error}") from error
@@ -229,7 +222,6 @@ def _check_known(value: Any, where: str) -> None:
         ("forms", "the form", layout.FORMS),
         ("compression", "compression", layout.COMPRESSIONS),
         ("checksum", "checksum", layout.CHECKSUMS),
-        ("layout", "the layout", layout.LAYOUTS),
     ):
         member = value.get(name)
         for text in member if isinstance(member, list) else [member]:
@@ -239,7 +231,7 @@ def _check_known(value: Any, where: str) -> None:
 
 def check_layout(manifest: Manifest) -> None:
     """ValueError for sizes that memory is taken by, and codecs, that no store can have."""
-    for name, known in (("compression", layout.COMPRESSIONS), ("checksum", layout.CHECKSUMS), ("layout", layout.LAYOUTS)):
+    for name, known in (("compression", layout.COMPRESSIONS), ("checksum", layout.CHECKSUMS)):
         if getattr(manifest, name) not in known:
             raise ValueError(f"{name} is {getattr(manifest, name)!r:.80}, not {' or '.join(known)}")
     if manifest.channels > layout.MOST_CHANNELS:
@@ -248,11 +240,11 @@ def check_layout(manifest: Manifest) -> None:
         raise ValueError(f"sentence_chunk is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}")
     if manifest.shard_rows % manifest.chunk_rows:
         raise ValueError(f"chunk_rows is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
-    row_bytes = manifest.chunk_states * manifest.channels * layout.NUMBER_BYTES[manifest.dtype]
+    row_bytes = manifest.channels * layout.NUMBER_BYTES[manifest.dtype]
     row_bytes = max(row_bytes, len(manifest.states) * layout.SCALE_BYTES)
     if manifest.chunk_rows * row_bytes > layout.MOST_CHUNK_BYTES:
         raise ValueError(f"chunk_rows is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes")
-    if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS * manifest.chunk_states:
+    if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS:
         raise ValueError(f"shard_rows is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks")
 
 
@@ -301,12 +293,7 @@ def _check(manifest: Manifest, value: Mapping[str, Any]) -> None:
     check_layout(manifest)
     _check_columns(manifest, value)
     if value.get("required_features") != list(manifest.required_features):
-        raise ValueError(
-            f"required_features must be {list(manifest.required_features)} "
-            f"where dtype is {manifest.dtype!r} and layout {manifest.layout!r}"
-        )
-    if manifest.layout == "rows" and "zarr" not in manifest.forms:
-        raise ValueError(f"layout is {manifest.layout!r} in a store without the Zarr form")
+        raise ValueError(f"required_features must be {list(manifest.required_features)} where dtype is {manifest.dtype!r}")
     for name in ("counts", "checksums"):
         if manifest.complete and value[name] is None:
             raise ValueError(f"{name} is null in a store that says it is complete")

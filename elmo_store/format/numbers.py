@@ -52,9 +52,6 @@ class Int8Rows:
         """
         if self.values.ndim != 3:
             return np.multiply(self.values, self.scale[..., None], dtype=np.float32)
-        if self.values.flags.c_contiguous:  # of a layout of rows
-            out = empty(self.values.shape, np.float32)
-            return np.multiply(self.values, self.scale[..., None], out=out)
         by_state = self.values.transpose(1, 0, 2)  # readers give views of one state after the other
         out = empty(by_state.shape, np.float32)
         np.multiply(by_state, self.scale.T[..., None], out=out)

@@ -54,7 +54,6 @@ class Inside(msgspec.Struct, frozen=True):
     forms: tuple[Form, ...]
     compression: str
     checksum: str
-    layout: str
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Inside":
@@ -149,7 +148,6 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
         complete=True,
         counts=counts,
         forms=shared,
-        layout=like.layout if "zarr" in shared else "states",
         input=InputInfo(f"sha256:{content}", 0),
         job={"collection": content},
         objects=(),

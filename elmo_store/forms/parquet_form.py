@@ -97,7 +97,7 @@ class ParquetRows(RowReader):
 
     def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
         """See `RowReader.read_into`."""
-        return not self._manifest.is_int8 and out.ndim == 2 and self._plain.read_into(states, spans, places, out)
+        return not self._manifest.is_int8 and self._plain.read_into(states, spans, places, out)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
         rows = self._plain.read(states, spans, empty)

@@ -101,14 +101,6 @@ def cut(spans: Int64, size: int | Int64) -> Pieces:
     return Pieces(span, of, begin - of * each, end - of * each, np.cumsum(end - begin) - (end - begin))
 
 
-def in_blocks(spans: Int64, most_rows: int) -> list[Int64]:
-    """The same rows in the same order, in runs of spans [n, 2] that have ``most_rows`` rows each, the last maybe fewer."""
-    places = np.cumsum(spans[:, 1] - spans[:, 0]) - (spans[:, 1] - spans[:, 0])
-    pieces = cut(np.stack([places, places + spans[:, 1] - spans[:, 0]], axis=1), most_rows)
-    first = spans[pieces.span, 0] - places[pieces.span] + pieces.of * most_rows + pieces.first
-    return np.split(np.stack([first, first + pieces.rows], axis=1), np.flatnonzero(np.diff(pieces.of)) + 1)
-
-
 def joined(spans: Int64) -> Int64:
     """The same rows in the same order, as spans [n, 2] none of which begins where the one before ends."""
     breaks = spans[1:, 0] != spans[:-1, 1]
@@ -351,8 +343,8 @@ class RowReader(ABC):
     def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
         """Put the rows of the states of the spans [n, 2] into places of ``out``.
 
-        ``out``: [rows, channels], of which each state takes its own, or [rows, len(states), channels]. False where bytes as they
-        are stored would not do. Raises what `read` does.
+        ``out``: [rows, channels], of which each state takes its own. False where bytes as they are stored would not do. Raises
+        what `read` does.
         """
         return False
 

@@ -63,7 +63,7 @@ def metadata(manifest: Manifest) -> dict[str, bytes]:
     if "zarr" in m.forms:
         rows, n_states, channels = m.sizes.rows, len(m.states), m.channels
         _create(
-            group, "states", (rows, n_states, channels), (m.chunk_rows, m.chunk_states, channels), m.dtype,
+            group, "states", (rows, n_states, channels), (m.chunk_rows, 1, channels), m.dtype,
             dimension_names=("row", "state", "channel"), shards=(m.shard_rows, n_states, channels),
             compressors=_compressors(m, np.dtype(m.dtype).itemsize), attributes={"multiply_by": "scale"} if m.is_int8 else {},
         )  # fmt: skip
@@ -118,7 +118,7 @@ def encode_shard(manifest: Manifest, shard: int, states: Array | Int8Rows) -> li
     ``shard_rows``; inner chunks that lie wholly beyond them are left out.
     """
     values = states.values if isinstance(states, Int8Rows) else states
-    parts = [(layout.zarr_states_shard(shard), values if manifest.layout == "states" else values[:, None])]
+    parts = [(layout.zarr_states_shard(shard), values)]
     if isinstance(states, Int8Rows):  # an inner chunk of `scale` holds all scales of its rows
         parts.append((layout.zarr_scale_shard(shard), states.scale[:, None]))
     settings: dict[str, Any] = {"compression": manifest.compression, "checksum": manifest.checksum}

@@ -16,7 +16,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.runs import Blocks, Int64, Places, PlainRows, RowReader, Spans, cut, in_blocks
+from elmo_store.forms.runs import Blocks, Int64, Places, PlainRows, RowReader, Spans, cut
 from elmo_store.forms.zarr_shard import DamagedError, ShardIndex
 from elmo_store.storage import parquet_files
 from elmo_store.storage.data import Range, ShortReadError
@@ -28,16 +28,14 @@ T = TypeVar("T")
 SHARDS_AT_HAND = 1024  # indices of 10 KB each for 16,384 rows of 5 states
 TOKEN_CHUNKS_AT_HAND = 8
 DECODE_THREADS = 4
-BLOCK_BYTES = 1 << 26  # of all states that are read at a time where some are chosen of them: many requests at once
-LOCAL_BLOCK_BYTES = 1 << 22  # memory that is not made anew for each
 MOST_TOKEN_BYTES, MOST_TOKEN_RATIO = 1 << 28, 250  # that a chunk of tokens decompresses to: the larger of the two
 
 
 class ShardedRows:
     """Reads rows of one sharded array of the Zarr form. Safe for threads; not for use across a fork.
 
-    An inner chunk holds ``chunk_rows`` rows of one of ``n_parts`` parts of the array's width: one state of ``states``, or all
-    where the layout has them side by side; all scales of ``scale``.
+    An inner chunk holds ``chunk_rows`` rows of one of ``n_parts`` parts of the array's width: one state of ``states``, all
+    scales of ``scale``.
 
     Args:
         root, manifest: of the store.
@@ -161,46 +159,18 @@ class ZarrRows(RowReader):
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         super().__init__(root, manifest)
-        n_states, chunk_states = len(manifest.states), manifest.chunk_states
-        parts = (n_states // chunk_states, chunk_states * manifest.channels)
-        self._states = ShardedRows(root, manifest, layout.zarr_states_shard, *parts, manifest.dtype)
+        n_states = len(manifest.states)
+        self._states = ShardedRows(root, manifest, layout.zarr_states_shard, n_states, manifest.channels, manifest.dtype)
         self._scale = ShardedRows(root, manifest, layout.zarr_scale_shard, 1, n_states, np.float32)  # of an int8 store
-        self._block_rows = max(1, (LOCAL_BLOCK_BYTES if root.is_local else BLOCK_BYTES) // manifest.row_bytes)
         self._beside = ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="scale")
         self._tokens: Recent[int, list[str]] = Recent(TOKEN_CHUNKS_AT_HAND)
 
     def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
         """See `RowReader.read_into`."""
-        m = self._manifest
-        side_by_side = out.ndim == 3
-        if m.is_int8 or side_by_side != (m.layout == "rows") or (side_by_side and list(states) != list(range(len(m.states)))):
-            return False
-        return self._states.read_into([0] if side_by_side else states, spans, places, out)
+        return not self._manifest.is_int8 and self._states.read_into(states, spans, places, out)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
-        m = self._manifest
-        if m.layout == "states":
-            return self._states.read(states, spans, empty)
-        if list(states) == list(range(len(m.states))):
-            return self._states.read([0], spans, empty).reshape(-1, len(m.states), m.channels)
-        return self._chosen(states, spans, empty)
-
-    def _chosen(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
-        """`_numbers` of some of the states that stand side by side: all are read, in bounded memory."""
-        m = self._manifest
-        blocks: Sequence[Spans] = [spans]
-        n_rows = int(spans[0][1]) - int(spans[0][0]) if len(spans) == 1 else self._block_rows
-        if n_rows >= self._block_rows:
-            bounds = np.asarray(spans, np.int64).reshape(-1, 2)
-            n_rows = int((bounds[:, 1] - bounds[:, 0]).sum())
-            blocks = in_blocks(bounds, self._block_rows)
-        chosen = empty((n_rows, len(states), m.channels), m.dtype)
-        place = 0
-        for block in blocks:
-            rows = self._states.read([0], block).reshape(-1, len(m.states), m.channels)
-            np.take(rows, states, axis=1, out=chosen[place : place + len(rows)], mode="clip")
-            place += len(rows)
-        return chosen
+        return self._states.read(states, spans, empty)
 
     def _int8(self, states: Sequence[int], spans: Spans, empty: Empty) -> Int8Rows:
         """Both arrays; of a store that is far away at the same time, so that scales cost no request in a row."""

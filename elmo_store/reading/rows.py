@@ -212,7 +212,6 @@ class Readable(ABC):
     channels: int  # numbers of one state of one row
     dtype: np.dtype[Any]  # of what is read: float16 or float32
     is_int8: bool = False  # whether it is stored in 8 bits, which are read as float32
-    side_by_side: bool = False  # whether the states of a row stand beside each other where they are read from
     boundaries: bool  # whether BOS and EOS have rows
     n_sentences: int  # those without tokens too
     n_tokens: int
@@ -273,7 +272,6 @@ class Readable(ABC):
         """Take over what a view of ``store`` has in common with it."""
         self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
         self.is_int8, self.boundaries, self.fields = store.is_int8, store.boundaries, store.fields
-        self.side_by_side = store.side_by_side
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:

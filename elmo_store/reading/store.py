@@ -61,7 +61,6 @@ class StoreReader(Readable):
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
         self.fields = {field.name: field for field in manifest.fields}
-        self.side_by_side = manifest.layout == "rows" and form == "zarr"
         self._readers: Readers | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:

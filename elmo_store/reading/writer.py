@@ -225,7 +225,6 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
     asked = {
         "shard_rows": settings.shard_rows, "dtype": settings.dtype, "forms": forms,
         "compression": settings.compression, "checksum": settings.inner_checksum,
-        "layout": layout.kept_layout(like.layout, forms or like.forms, like.states),
     }  # fmt: skip
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}

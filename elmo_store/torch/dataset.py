@@ -149,22 +149,21 @@ def read_padded(store: Readable, states: Sequence[int], spans: Int64, sizes: Int
     part_rows = sizes * longest  # of each batch: all of its rows, or those of one state
     if len(sizes) > 1 and part_rows.sum() > MOST_PADDING * lengths.sum():
         return None
-    row = (len(states), store.channels) if store.side_by_side else (store.channels,)
-    parts = 1 if store.side_by_side else len(states)
+    parts = len(states)
     ends = parts * np.cumsum(part_rows)
     most, step = np.repeat(longest, sizes), np.repeat(part_rows, sizes)
     first = np.repeat(ends - parts * part_rows - starts * longest, sizes) + np.arange(len(spans)) * most
     order = np.argsort(spans[:, 0])
     order = order[lengths[order] > 0]
-    out = empty((int(part_rows.sum()) * parts, *row), store.dtype)
+    out = empty((int(part_rows.sum()) * parts, store.channels), store.dtype)
     if not store.read_into(states, spans[order], Places(first[order], step[order]), out):
         return None
     behind = most - lengths
     zeros = np.arange(behind.sum()) + np.repeat(first + lengths - (np.cumsum(behind) - behind), behind)
     out[zeros[:, None] + np.repeat(step, behind)[:, None] * np.arange(parts)] = 0
-    shapes = [(parts, size, n, *row) for size, n in zip(sizes.tolist(), longest.tolist(), strict=True)]
+    shapes = [(parts, size, n, store.channels) for size, n in zip(sizes.tolist(), longest.tolist(), strict=True)]
     batches = [rows.reshape(shape) for rows, shape in zip(np.split(out, ends[:-1]), shapes, strict=True)]
-    return [batch[0] if store.side_by_side else batch.transpose(1, 2, 0, 3) for batch in batches]
+    return [batch.transpose(1, 2, 0, 3) for batch in batches]
 
 
 def _taken(values: Array, rows: Array, mask: Array, empty: Empty) -> torch.Tensor:

@@ -48,7 +48,7 @@ class SentenceStream(IterableDataset[Item]):
     from epoch to epoch. A batch may be a view of its pool, which is in memory as long as the batch is.
 
     Args:
-        store: an open store (or a view of one: `elmo_store.cached` keeps a remote one's rows at hand), or its URL.
+        store: an open store (or a view of one), or its URL.
         batch_sentences: sentences of a batch, at most.
         batch_rows: rows of a batch, padding counted, at most; the number of batches then differs between ranks.
         states: names to read instead of all states.

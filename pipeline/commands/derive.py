@@ -20,7 +20,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
 from pipeline.commands.export import write_export
-from pipeline.jobs.spec import NO_ROWS, EmbedOptions, add_embed_option
+from pipeline.jobs.spec import EmbedOptions, add_embed_option
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
@@ -42,7 +42,6 @@ CONVERT = """\
   elmo-store convert out/store --output out/small --dtype int8       half of float16, a quarter of float32
   elmo-store convert out/store --output out/table --store parquet    for DuckDB, Polars, Spark
   elmo-store convert out/store --output out/top --states fwd2,bwd2   the top layer alone
-  elmo-store convert out/store --output out/rows --layout rows       for training: a sentence is one read
 
 Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/development/performance.md.
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
@@ -66,7 +65,7 @@ def _add_mix_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_convert_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ends(parser)
     add_option(parser, "--states", "only some of its states (or weight sets), such as fwd2,bwd2", unset="all", metavar="NAME,…")
-    _add_job(parser, "store", "dtype", "layout", "compression", "checksum")
+    _add_job(parser, "store", "dtype", "compression", "checksum")
 
 
 def _add_ends(parser: argparse.ArgumentParser) -> None:
@@ -227,10 +226,8 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
     mix = manifest.mix
     if mix is not None:
         mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
-    asked_else = {name: value for name in ("checksum", "layout") if (value := getattr(args, name))}
-    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, **asked_else)
-    if args.layout == "rows" and "zarr" not in converted.forms:
-        raise CommandError(Exit.BAD_USAGE, NO_ROWS)
+    checksum = args.checksum or manifest.checksum
+    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, checksum=checksum)
     # The source's job stays, so that --recompute knows how the states were computed.
     own_job = {
         "converted_from": source_sha256,
@@ -240,7 +237,6 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
         "store": " ".join(converted.forms),
         "compression": converted.compression,
         "checksum": converted.checksum,
-        "layout": converted.layout,
     }
     return replace(converted, job=dict(manifest.job) | own_job)
 

@@ -123,10 +123,9 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
         )
         shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {quantity(manifest.shard_rows, 'row')} each")
     bytes_ = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in facts["bytes"].items()) or "none yet"
-    by_row = ", layout rows" if manifest.layout == "rows" else ""
     shown += [
         f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
-        f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}{by_row}, "
+        f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, "
         f"computed in {manifest.precision}{_on(manifest)}",
         f"tokenizer:   {manifest.tokenizer}",
         *([f"fields:      {', '.join(map(str, manifest.fields))}"] if manifest.fields else []),

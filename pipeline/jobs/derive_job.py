@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check_scale_columns, kept_layout
+from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check_scale_columns
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
 from elmo_store.reading.collection import VersionRoot
 from elmo_store.reading.writer import as_one, inputs_of
@@ -108,8 +108,6 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
     CommandError for names that an int8 store can't have.
     """
     forms = STORES[args.store] if args.store else source.forms
-    changes = {"states": source.states, "layout": source.layout} | changes
-    changes["layout"] = kept_layout(changes["layout"], forms, changes["states"])
     made = replace(
         source,
         complete=False,

@@ -196,7 +196,7 @@ def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: in
     yield f"from {of}: {quantity(sample.n_sentences, 'sentence')}, {quantity(sample.n_tokens, 'token')}, {refused}"
     yield f"  tokens    {about}{job.n_tokens:,}"
     yield f"  shards    {about}{-(-job.n_rows // options.shard_rows):,}"
-    yield f"  store     {about}{human_bytes(store_bytes)}" + (", layout rows" if options.layout == "rows" else "")
+    yield f"  store     {about}{human_bytes(store_bytes)}"
     free = Root(options.output, options.storage_options).free_bytes() if options.output else None
     if free is not None:
         yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < store_bytes else "")

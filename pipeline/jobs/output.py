@@ -147,12 +147,9 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
     return True
 
 
-_BEFORE = {"layout": "states"}  # what jobs did before they could be asked for it
-
-
 def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]:
     """Field → both sides, of the jobs of two manifests; but for the card, which a complete store names and ``now`` can't know."""
-    different = _different(_BEFORE | dict(existing.job), _BEFORE | dict(now.job))
+    different = _different(existing.job, now.job)
     different.pop("gpu", None)  # workers see to it that a job's shards come from one
     return different
 

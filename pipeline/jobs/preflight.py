@@ -11,7 +11,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.collecting import check_collection, name_of
 from elmo_store.errors import OverlapError, StoreError
-from elmo_store.format.layout import START_STATE, kept_layout, member, state_names
+from elmo_store.format.layout import START_STATE, member, state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo
 from elmo_store.format.version import check_agrees
 from elmo_store.storage.location import Location
@@ -157,7 +157,6 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
         forms=options.forms,
         compression=options.compression,
         checksum=options.checksum,
-        layout=kept_layout(options.layout, options.forms, states),
         counts=None,
         input=InputInfo(job["input"], len(describe_files(splits))),
         fields=read.fields,

@@ -21,12 +21,10 @@ DTYPES = ("float16", "float32", "int8")
 PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
-LAYOUTS = ("states", "rows")
 DEFAULT_SHARD_ROWS = 16_384
 ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
 MAX_REJECT_RATE = 0.5
 DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
-NO_ROWS = "--layout rows is of the Zarr form, and --store parquet has none: take --store zarr or both, or leave it out"
 
 
 def _option(group: str, help: str, default: Any = None, unset: str | None = "", **settings: Any) -> Any:
@@ -142,10 +140,6 @@ class EmbedOptions:
     dtype: str = _write(
         "numbers as stored; int8 has a scale per vector and takes half of float16 (cosine 0.9999)", "float16", choices=DTYPES,
         job=True,
-    )  # fmt: skip
-    layout: str = _write(
-        "order within the Zarr form: states = one state after the other, so that reading one costs its share; rows = a row's "
-        "states side by side, so that a sentence is one read, and one state costs all", "states", choices=LAYOUTS, job=True,
     )  # fmt: skip
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
     shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, job=True)
@@ -322,8 +316,6 @@ def problems(options: EmbedOptions) -> Sequence[str]:
             problems.append(f"{flag(name)} belongs to --dry-run: leave it out, or add that")
     if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
-    if options.layout == "rows" and "zarr" not in options.forms:
-        problems.append(NO_ROWS)
     if options.null_misfits and not any(options.kept_fields) and not options.into:
         problems.append("--null-misfits belongs to --keep-fields: leave it out, or name fields to keep")
     if options.input_format != "auto":

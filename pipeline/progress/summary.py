@@ -32,8 +32,7 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     if left is not None:
         per_token = left["bytes"] / counts.tokens if counts.tokens else 0.0
         size = f"{human_bytes(left['bytes'])} in {size}, {per_token:,.0f} bytes a token"
-    by_row = ", layout rows" if manifest.layout == "rows" else ""
-    forms = " and ".join({"zarr": f"Zarr (states.zarr{by_row})", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
+    forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
     refused = f"{quantity(counts.rejected, 'record')} refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
         "text": f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}{_why_none(manifest)}",

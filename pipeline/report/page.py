@@ -113,7 +113,7 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
 
 def job(figures: StoreFigures) -> str:
     manifest, span = figures.manifest, figures.job.span_seconds
-    form = " and ".join(manifest.forms) + (", layout rows" if manifest.layout == "rows" else "")
+    form = " and ".join(manifest.forms)
     rows: list[tuple[Any, Any]] = [
         ("store", figures.url),
         ("kind", f"{manifest.kind}, {form}, {manifest.dtype}, compression {manifest.compression}"),

@@ -35,39 +35,6 @@ def test_a_mixed_store_s_names_are_checked_when_its_manifest_is_read(tmp_path: P
         elmo_store.open(written.root.url())
 
 
-def test_a_cache_writes_and_removes_nothing_outside_its_own_folders(tmp_path: Path) -> None:
-    written = mixed(tmp_path / "mix", "ner", "pos")
-    store = elmo_store.open(written.root.url())
-    store.states = ("../../../outside", str(tmp_path / "absolute"))  # as if nobody had looked at them
-    folder = tmp_path / "deep" / "cache"
-    users = folder / "my" / "own" / "thesis.txt"
-    users.parent.mkdir(parents=True)
-    users.write_text("years of work")
-    before = {path for path in tmp_path.rglob("*") if folder not in path.parents}
-    block = 1024 * store.channels * store.dtype.itemsize + 4
-    rows = elmo_store.cached(store, folder, max_bytes=2 * block).read(rows=slice(0, 20))
-    assert (rows == written.states[:20]).all()
-    assert {path for path in tmp_path.rglob("*") if folder not in path.parents} == before
-    assert users.read_text() == "years of work"
-    kept = [path.relative_to(folder) for path in folder.rglob("*.rows")]
-    assert len(kept) == 2
-    assert all(set("".join(path.parts[:-1])) <= set("0123456789abcdef") for path in kept)
-
-
-def test_a_full_cache_removes_its_own_blocks_alone(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "s"), lengths=(3000,), parts=(1,), shard_rows=1024, channels=4)
-    store = elmo_store.open(written.root.url())
-    users = tmp_path / "cache" / "my" / "own" / "thesis.txt"
-    users.parent.mkdir(parents=True)
-    users.write_text("years of work")
-    block = 1024 * store.channels * store.dtype.itemsize + 4
-    cached = elmo_store.cached(store, tmp_path / "cache", max_bytes=len(store.states) * block)
-    for first in (0, 1024):
-        cached.read(rows=slice(first, first + 1024))
-    assert users.read_text() == "years of work"
-    assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.rows")) <= len(store.states) * block
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [("sentence_chunk", 2**40), ("shard_rows", 2**62), ("chunk_rows", 2**62)],

@@ -24,7 +24,7 @@ SETTINGS = (
     pytest.param(
         ("--dtype", "int8", "--boundaries", "--store", "both"), id="int8, boundaries, both forms", marks=pytest.mark.slow
     ),
-    pytest.param(("--states", "x,fwd2", "--dtype", "float32", "--layout", "rows"), id="some states, float32, rows"),
+    pytest.param(("--states", "x,fwd2", "--dtype", "float32"), id="some states, float32"),
     pytest.param((), id="plain", marks=pytest.mark.slow),
 )
 

@@ -9,16 +9,12 @@ import pytest
 
 import elmo_store
 from elmo_store.format import layout
-from elmo_store.format.manifest import own_sha256, read_manifest
 from elmo_store.format.numbers import quantized
-from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
-from tests.pipeline.test_embed_job import broken_writer
 from tests.store.support import make_store
-from transforms.stages import embed as embed_stage
 
 SETS: dict[str, dict[str, Any]] = {"a": {"s": [0.5, 0.25, 0.25], "gamma": 1.0}, "a_scale": {"s": [1, 0, 0], "gamma": 2.0}}
 
@@ -67,50 +63,6 @@ def test_int8_goes_on_as_int8_and_back_to_floats(tmp_path: Path, capsys: pytest.
     assert "--states fwd3" in shown
     assert convert(tmp_path / "int8", tmp_path / "int8") == Exit.BAD_USAGE
     assert convert(tmp_path / "nowhere", tmp_path / "other") == Exit.BAD_LOCATION
-
-
-@pytest.mark.slow
-def test_a_layout_of_rows_by_every_way(
-    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Embedded (after a failure too), converted and converted back: the same bytes, and the same values as of states."""
-    states, rows = tmp_path / "states", tmp_path / "rows"
-    assert embed(states, "--boundaries") == Exit.COMPLETE
-    before = read_manifest(Root(states)).to_json()
-    del before["layout"], before["job"]["layout"]  # as a store has it that was written before there were layouts
-    Root(states).put_json(layout.MANIFEST, before | {"sha256": own_sha256(before)})
-    assert embed(states, "--boundaries") == Exit.COMPLETE
-    with monkeypatch.context() as patch:
-        patch.setattr(embed_stage, "write_shard", broken_writer(1))
-        assert embed(rows, "--boundaries", "--layout", "rows") == Exit.INCOMPLETE
-    capsys.readouterr()
-    assert embed(rows, "--boundaries") == Exit.REFUSED
-    assert "layout" in capsys.readouterr().err
-    assert embed(rows, "--boundaries", "--layout", "rows") == Exit.COMPLETE
-    assert convert(states, tmp_path / "converted", "--layout", "rows") == Exit.COMPLETE
-    assert convert(rows, tmp_path / "back", "--layout", "states") == Exit.COMPLETE
-    assert digests(tmp_path / "converted") == digests(rows) != digests(states) == digests(tmp_path / "back")
-    one, other = elmo_store.open(states), elmo_store.open(rows)
-    assert (one.manifest.required_features, other.manifest.required_features) == ((), ("rows-layout",))
-    assert one.read().tobytes() == other.read().tobytes()
-    assert other.verify(deep=True).faults == ()
-    assert convert(rows, tmp_path / "some", "--states", "fwd2,bwd2", "--dtype", "int8") == Exit.COMPLETE
-    some = elmo_store.open(tmp_path / "some")
-    assert some.manifest.required_features == ("int8-scale", "rows-layout")
-    np.testing.assert_array_equal(some.read(), quantized(one.read(("fwd2", "bwd2"))).floats())
-    for options in (["--store", "parquet"], ["--states", "fwd2"]):  # where it means nothing, readers are asked for nothing
-        out = tmp_path / options[1]
-        assert convert(rows, out, *options) == Exit.COMPLETE
-        assert elmo_store.open(out).manifest.required_features == ()
-
-
-def test_a_layout_of_rows_needs_the_zarr_form(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_store(str(tmp_path / "table"), store_forms=("parquet",))
-    assert embed(tmp_path / "out", "--layout", "rows", "--store", "parquet") == Exit.BAD_USAGE
-    assert "--layout rows is of the Zarr form, and --store parquet has none" in capsys.readouterr().err
-    assert convert(tmp_path / "table", tmp_path / "out", "--layout", "rows") == Exit.BAD_USAGE
-    assert "--layout rows is of the Zarr form" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_mixes_of_int8_and_in_int8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

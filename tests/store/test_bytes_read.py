@@ -12,15 +12,10 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
-from hypothesis import given
-from hypothesis import strategies as st
 
 import elmo_store
 from elmo_store.format import layout
-from elmo_store.storage.data import MERGE_GAP_BYTES
 from elmo_store.storage.filesystems import OBSTORE
-from tests.examples import examples
-from tests.s3_server import counted
 from tests.store.support import Written, make_store
 
 FOOTER = 75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top
@@ -129,54 +124,6 @@ def test_a_few_rows_of_an_int8_store_cost_their_bytes(fetched: Counter[str]) -> 
     CountingFileSystem.requests = 0
     sentence.read()
     assert CountingFileSystem.requests == 4  # two shards, of each the vectors and the scales, all at the same time
-
-
-@pytest.mark.parametrize(
-    ("settings", "requests"),
-    [({}, 5), ({"layout": "rows"}, 1), ({"layout": "rows", "dtype": "int8"}, 2), ({"layout": "rows", "compression": "zstd"}, 1)],
-)
-def test_a_sentence_on_s3_is_one_request_where_states_stand_side_by_side(
-    s3_url: str, settings: dict[str, Any], requests: int
-) -> None:
-    shape: dict[str, Any] = {"lengths": (900, 20, 900), "parts": (3,), "shard_rows": 2048, "channels": 64}
-    written = make_store(f"{s3_url}/{uuid4()}", store_forms=("zarr",), **shape, **settings)
-    store = elmo_store.open(written.root.url())
-    sentence = store.sentence(1)
-    states = sentence.read()  # where a chunk of a shard begins is known now, if it is asked for
-    row_bytes = written.manifest.row_bytes
-    traffic = counted(store.root.filesystem)
-    np.testing.assert_array_equal(sentence.read(), states)
-    np.testing.assert_array_equal(states, written.states[written.rows(1)])
-    assert traffic.requests == requests
-    if written.manifest.compression == "none":
-        assert traffic.bytes == 20 * row_bytes
-        traffic.reset()
-        np.testing.assert_array_equal(sentence["bwd1"], states[:, 2])
-        assert traffic.bytes == (20 * row_bytes if "layout" in settings else 20 * row_bytes // 5)
-
-
-@pytest.fixture(scope="module")
-def by_row() -> Written:
-    fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
-    return make_store(
-        f"counting://{uuid4()}", store_forms=("zarr",), lengths=(900,) * 10, parts=(10,), shard_rows=512, layout="rows"
-    )
-
-
-@examples(40)
-@given(rows=st.lists(st.integers(0, 8999), max_size=12), lengths=st.lists(st.integers(1, 700), min_size=12, max_size=12))
-def test_runs_of_rows_are_one_request_a_shard_where_states_stand_side_by_side(
-    by_row: Written, rows: list[int], lengths: list[int]
-) -> None:
-    spans = [range(first, min(first + n, 9000)) for first, n in zip(rows, lengths, strict=False)]
-    wanted = np.array([row for span in spans for row in span], np.int64)
-    store = elmo_store.open(by_row.root.url())
-    CountingFileSystem.requests = 0
-    CountingFileSystem.fetched.clear()
-    np.testing.assert_array_equal(store.read(rows=wanted), by_row.states[wanted])
-    assert CountingFileSystem.requests <= sum((span[-1] // 512) - span[0] // 512 + 1 for span in spans)
-    row_bytes = by_row.manifest.row_bytes
-    assert _vectors(CountingFileSystem.fetched) <= wanted.size * row_bytes + len(spans) * MERGE_GAP_BYTES
 
 
 def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:

@@ -158,8 +158,6 @@ def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]
         -1 if path[-1] != "gamma" else [1],
     ]
     name = str(path[-1] if path[-1] != 0 else path[-2])
-    if path == ("layout",):  # manifests of before have none
-        assert Manifest.parse(changed(wrong.pop(0))) == WHOLE[kind]
     for bad in wrong if not not_of_this_kind else []:
         with pytest.raises((ManifestError, StoreVersionError, StoreFeatureError), match=name):
             Manifest.parse(changed(bad), "the manifest")
@@ -179,13 +177,8 @@ def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]
         ({"counts": None}, "counts is null in a store that says it is complete"),
         ({"channels": True}, "channels is True: Expected `int`, got `bool`"),
         ({"mix": None, "kind": "mix"}, "mix is None in a store of kind 'mix'"),
-        ({"dtype": "int8"}, r"required_features must be \['int8-scale'\] where dtype is 'int8' and layout 'states'"),
-        ({"layout": "rows"}, r"required_features must be \['rows-layout'\] where dtype is 'float16' and layout 'rows'"),
-        (
-            {"layout": "rows", "required_features": ["rows-layout"], "forms": ["parquet"]},
-            "layout is 'rows' in a store without the Zarr form",
-        ),
-        ({"required_features": ["int8-scale"]}, r"required_features must be \[\] where dtype is 'float16' and layout 'states'"),
+        ({"dtype": "int8"}, r"required_features must be \['int8-scale'\] where dtype is 'int8'"),
+        ({"required_features": ["int8-scale"]}, r"required_features must be \[\] where dtype is 'float16'"),
     ],
 )
 def test_fields_that_no_store_can_have(changes: dict[str, Any], message: str) -> None:
@@ -200,7 +193,6 @@ def test_fields_that_no_store_can_have(changes: dict[str, Any], message: str) ->
         ({"dtype": "bfloat16"}, "needs dtype 'bfloat16'"),
         ({"compression": "lz4"}, "needs compression 'lz4'"),
         ({"checksum": "xxh3"}, "needs checksum 'xxh3'"),
-        ({"layout": "tiles"}, "needs the layout 'tiles'"),
         ({"forms": ["zarr", "lance"]}, "needs the form 'lance'"),
         ({"required_features": ["tiles"]}, "needs the feature 'tiles'"),
     ],

@@ -29,13 +29,10 @@ DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
 WITH_INT8 = pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 
 
-LAYOUTS = pytest.mark.parametrize("zarr_layout", layout.LAYOUTS)
-
-
-@pytest.fixture(params=product(("none", "zstd", "blosc"), ("none", "crc32c"), layout.LAYOUTS), ids="-".join)
+@pytest.fixture(params=product(("none", "zstd", "blosc"), ("none", "crc32c")), ids="-".join)
 def encoded(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Settings of `make_store`: each compression, checksum and layout."""
-    return dict(zip(("compression", "checksum", "layout"), request.param, strict=True))
+    """Settings of `make_store`: each compression and checksum."""
+    return dict(zip(("compression", "checksum"), request.param, strict=True))
 
 
 @WITH_INT8
@@ -102,9 +99,8 @@ def test_xarray_opens_without_reading_rows_or_tokens(tmp_path: Path) -> None:
         assert {key for key in asked if key.startswith("token/c")} == {"token/c/1"}
 
 
-@LAYOUTS
-def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path, zarr_layout: str) -> None:
-    written = make_store(str(tmp_path / "store"), layout=zarr_layout)
+def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
     for gathered in (True, False):
         group = zarr.open_group(tmp_path / "store" / "states.zarr", mode="r", use_consolidated=gathered)
         assert sorted(name for name, _ in group.arrays()) == ["sentence_start", "state", "states", "token"]
@@ -234,9 +230,8 @@ def test_eight_bits_in_one_expression(tmp_path: Path, compression: str) -> None:
         assert "RLE_DICTIONARY" in group.column(names.index("fwd1.list.element")).encodings
 
 
-@LAYOUTS
-def test_xarray_and_dask_of_an_int8_store(tmp_path: Path, zarr_layout: str) -> None:
-    written = make_store(str(tmp_path / "store"), dtype="int8", store_forms=("zarr",), layout=zarr_layout)
+def test_xarray_and_dask_of_an_int8_store(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"), dtype="int8", store_forms=("zarr",))
     data = elmo_store.open(written.root.url()).to_xarray(chunks={})
     floats = data.states * data.scale  # nothing is read yet
     assert floats.dtype == np.float32

@@ -32,7 +32,7 @@ class TinyReader:
         self.manifest: dict[str, Any] = json.loads((folder / "elmo_store.json").read_text(encoding="utf-8"))
         if self.manifest["format_version"] != 1:
             raise ValueError(f"format version {self.manifest['format_version']}, this reader knows 1")
-        if set(self.manifest["required_features"]) - {"int8-scale", "rows-layout"}:
+        if set(self.manifest["required_features"]) - {"int8-scale"}:
             raise ValueError(f"needs {self.manifest['required_features']}")
         if not self.manifest["complete"]:
             raise ValueError("not complete")
@@ -47,23 +47,22 @@ class TinyReader:
         n_states, channels = len(self.manifest["states"]), self.manifest["channels"]
         chunk_rows = self.manifest["chunk_rows"]
         n_chunks = self.manifest["shard_rows"] // chunk_rows
-        together = n_states if self.manifest.get("layout", "states") == "rows" else 1  # states of an inner chunk
         found = []
         for shard, n_rows in self.shards():
             data = (self.folder / f"states.zarr/states/c/{shard}/0/0").read_bytes()
-            index_bytes = 16 * n_chunks * n_states // together
+            index_bytes = 16 * n_chunks * n_states
             index, checksum = data[-index_bytes - 4 : -4], data[-4:]
             assert struct.unpack("<I", checksum)[0] == google_crc32c.value(index)
-            entries = np.frombuffer(index, "<u8").reshape(n_chunks, n_states // together, 2)
+            entries = np.frombuffer(index, "<u8").reshape(n_chunks, n_states, 2)
             rows = np.zeros((n_chunks * chunk_rows, n_states, channels), NUMBERS[self.manifest["dtype"]])
             for i in range(n_chunks):
-                for state in range(0, n_states, together):
-                    offset, length = (int(number) for number in entries[i, state // together])
+                for state in range(n_states):
+                    offset, length = (int(number) for number in entries[i, state])
                     if offset == length == 2**64 - 1:
                         assert i * chunk_rows >= n_rows
                         continue
-                    values = np.frombuffer(data[offset : offset + length], rows.dtype).reshape(chunk_rows, together, channels)
-                    rows[i * chunk_rows : (i + 1) * chunk_rows, state : state + together] = values
+                    values = np.frombuffer(data[offset : offset + length], rows.dtype).reshape(chunk_rows, channels)
+                    rows[i * chunk_rows : (i + 1) * chunk_rows, state] = values
             found.append(self.times_scale(shard, rows[:n_rows]))
         return np.concatenate(found)
 
@@ -153,7 +152,7 @@ class TinyCollection:
             store = TinyReader(self.folder / "members" / member["name"])
             assert store.manifest["sha256"] == member["sha256"]
             assert store.manifest["counts"] == member["counts"]
-            inside = member["inside"] or {name: self.version["store"][name] for name in ("shard_rows", "chunk_rows", "layout")}
+            inside = member["inside"] or {name: self.version["store"][name] for name in ("shard_rows", "chunk_rows")}
             assert inside.items() & {"shard_rows": store.manifest["shard_rows"]}.items()
             states = store.zarr_states()
             for sentence in store.sentences():
@@ -186,8 +185,6 @@ def test_a_collection_read_by_its_page() -> None:
         {"dtype": "int8"},
         {"dtype": "int8", "shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2), "boundaries": True},
         {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
-        {"layout": "rows"},
-        {"layout": "rows", "dtype": "int8", "shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
     ],
 )
 def test_the_reader_of_the_documentation_gets_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:

@@ -28,20 +28,10 @@ from tests.store.support import LENGTHS, Written, make_store
 FORMS = pytest.mark.parametrize("form", layout.FORMS)
 
 
-READERS = pytest.mark.parametrize("reader", [*layout.FORMS, "by row"])
-
-
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Written:
     url = str(tmp_path_factory.mktemp("reading") / "store")
-    make_store(f"{url} by row", boundaries=True, layout="rows")
     return make_store(url, boundaries=True)
-
-
-def opened(stored: Written, reader: str) -> elmo_store.Store:
-    """`stored` in a form, or with the states of a row side by side."""
-    by_row = reader == "by row"
-    return elmo_store.open(stored.root.url() + (" by row" if by_row else ""), form="zarr" if by_row else reader)
 
 
 def indices(size: int) -> st.SearchStrategy[Any]:
@@ -53,9 +43,9 @@ def indices(size: int) -> st.SearchStrategy[Any]:
 
 @examples(60)
 @given(data=st.data())
-@READERS
-def test_rows_are_chosen_as_numpy_chooses_them(stored: Written, reader: str, data: st.DataObject) -> None:
-    store = opened(stored, reader)
+@FORMS
+def test_rows_are_chosen_as_numpy_chooses_them(stored: Written, form: str, data: st.DataObject) -> None:
+    store = elmo_store.open(stored.root.url(), form=form)
     rows = data.draw(indices(store.n_rows))
     wanted = stored.states[rows if not isinstance(rows, list) or rows else np.zeros(0, int)]
     np.testing.assert_array_equal(store.read(("bwd2", "x"), rows), wanted[..., [4, 0], :])
@@ -103,9 +93,9 @@ def test_without_the_rows_of_boundaries(stored: Written, form: str) -> None:
 
 @examples(40)
 @given(numbers=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=12))
-@READERS
-def test_sentences_in_any_order_in_one_call(stored: Written, reader: str, numbers: list[int]) -> None:
-    store = opened(stored, reader)
+@FORMS
+def test_sentences_in_any_order_in_one_call(stored: Written, form: str, numbers: list[int]) -> None:
+    store = elmo_store.open(stored.root.url(), form=form)
     batch = store.read_sentences(numbers, states=("fwd1", "bwd2"))
     by_id = store.read_sentences(ids=[f"doc.txt:{n}" for n in numbers], states=("fwd1", "bwd2"))
     assert [s.index for s in batch.sentences] == [s.index for s in by_id.sentences] == numbers

@@ -97,19 +97,6 @@ def test_everything_that_reads_notices(form: str, tmp_path: Path) -> None:
             pytest.fail(f"{what}: {look(stores[what])}")
 
 
-def test_rows_that_are_kept_are_of_the_store_that_was_opened(tmp_path: Path) -> None:
-    url, folder = str(tmp_path / "store"), tmp_path / "cache"
-    made(url, 1.0)
-    store = elmo_store.cached(elmo_store.open(url), folder, max_bytes=1 << 20)
-    other = elmo_store.cached(elmo_store.open(url), folder, max_bytes=1 << 20)
-    assert (store.sentence(0).read(["fwd1"]) == 1).all()
-    overwrite(url)
-    with pytest.raises(StoreReplacedError, match=AGAIN):
-        other.read()
-    assert (store.read() == 1).all()  # rows that were kept, and of files that stay open: a block is fetched whole
-    assert (elmo_store.cached(elmo_store.open(url), folder, max_bytes=1 << 20).read() == 2).all()
-
-
 @pytest.mark.parametrize("form", layout.FORMS)
 @pytest.mark.parametrize("place", ["local", "memory"])
 def test_a_store_that_goes_between_a_look_and_the_next_object_is_noticed(

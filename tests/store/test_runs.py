@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store.forms import runs as module
-from elmo_store.forms.runs import RunReader, Runs, cut, in_blocks
+from elmo_store.forms.runs import RunReader, Runs, cut
 from elmo_store.storage.data import ShortReadError
 from elmo_store.storage.root import Root
 
@@ -35,15 +35,6 @@ def test_the_pieces_of_spans(size: int, lengths: list[tuple[int, int]]) -> None:
     wanted = [row for first, stop in spans.tolist() for row in range(first, stop)]
     assert [found[i] for i in range(len(wanted))] == wanted
     assert pieces.rows.sum() == len(wanted)
-
-
-@given(st.integers(1, 50), SPANS)
-def test_blocks_of_spans(most_rows: int, lengths: list[tuple[int, int]]) -> None:
-    spans = _spans(lengths)
-    blocks = [[row for first, stop in block.tolist() for row in range(first, stop)] for block in in_blocks(spans, most_rows)]
-    assert [row for block in blocks for row in block] == [row for first, stop in spans.tolist() for row in range(first, stop)]
-    assert all(len(block) == most_rows for block in blocks[:-1])
-    assert len(blocks[-1]) <= most_rows
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60), st.integers(1, 50)), max_size=6))

@@ -39,7 +39,7 @@ def validator(name: str) -> Any:
     "settings",
     [
         {},
-        {"layout": "rows", "dtype": "int8"},
+        {"dtype": "int8"},
         {"mix": MIX, "channels": 16},
         {"complete": False, "counts": None, "checksums": None},
     ],
@@ -74,7 +74,7 @@ def test_what_the_schema_refuses_the_package_refuses(name: str, bad: Any) -> Non
         with pytest.raises((ManifestError, StoreError)):
             Manifest.parse(value)
     else:
-        assert Manifest.parse(value).to_json()[name] == ("states" if name == "layout" else bad)
+        assert Manifest.parse(value).to_json()[name] == bad
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ import pytest
 import elmo_store
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.forms import zarr_rows
-from elmo_store.forms.zarr_rows import ShardedRows
 from elmo_store.storage.root import Root
 from tests.store.contract import StoreContract
 from tests.store.support import Written, make_store
@@ -104,25 +102,6 @@ class TestInt8CompressedParquet(Int8Contract):
         return make_store(str(tmp_path / "store"), dtype="int8", compression="zstd", boundaries=True)
 
 
-class TestRows(StoreContract):
-    @pytest.fixture
-    def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), store_forms=("zarr",), layout="rows")
-
-
-class TestRowsCompressedAndChecked(StoreContract):
-    @pytest.fixture
-    def written(self, tmp_path: Path) -> Written:
-        settings: dict[str, Any] = {"compression": "zstd", "checksum": "crc32c", "dtype": "float32", "boundaries": True}
-        return make_store(str(tmp_path / "store"), layout="rows", **settings)
-
-
-class TestRowsOfInt8(Int8Contract):
-    @pytest.fixture
-    def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), dtype="int8", layout="rows", boundaries=True)
-
-
 class TestInMemory(StoreContract):
     @pytest.fixture
     def written(self) -> Written:
@@ -154,12 +133,6 @@ class TestInt8OnS3(Int8Contract):
         return make_store(f"{s3_url}/stores/{uuid4()}", dtype="int8", store_forms=("zarr",))
 
 
-class TestRowsOfInt8OnS3(Int8Contract):
-    @pytest.fixture
-    def written(self, s3_url: str) -> Written:
-        return make_store(f"{s3_url}/stores/{uuid4()}", dtype="int8", store_forms=("zarr",), layout="rows")
-
-
 class TestOnS3Parquet(StoreContract):
     form = "parquet"
 
@@ -169,14 +142,12 @@ class TestOnS3Parquet(StoreContract):
 
 
 FORMS = pytest.mark.parametrize("form", layout.FORMS)
-LAYOUTS = pytest.mark.parametrize("zarr_layout", layout.LAYOUTS)
 
 
 @FORMS
-@LAYOUTS
 @pytest.mark.parametrize("lengths", [(), (0, 0), (1,)])
-def test_stores_of_next_to_nothing(tmp_path: Path, form: str, zarr_layout: str, lengths: tuple[int, ...]) -> None:
-    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),) if lengths else (), layout=zarr_layout)
+def test_stores_of_next_to_nothing(tmp_path: Path, form: str, lengths: tuple[int, ...]) -> None:
+    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),) if lengths else ())
     store = elmo_store.open(tmp_path / "store", form=form)
     assert (len(store), store.n_rows) == (len(lengths), sum(lengths))
     np.testing.assert_array_equal(store.read(), written.states)
@@ -193,8 +164,6 @@ def test_stores_of_next_to_nothing(tmp_path: Path, form: str, zarr_layout: str, 
         {"shard_rows": 1},
         {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
         {"shard_rows": 4096, "lengths": (3000, 2500), "parts": (1, 1), "compression": "blosc", "boundaries": True},
-        {"shard_rows": 4096, "lengths": (3000, 2500), "parts": (1, 1), "compression": "blosc", "layout": "rows"},
-        {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2), "layout": "rows"},
     ],
 )
 def test_other_sizes_of_shards(tmp_path: Path, form: str, settings: dict[str, Any]) -> None:
@@ -237,22 +206,6 @@ def test_the_last_shard_is_no_larger_than_its_rows(tmp_path: Path) -> None:
     chunk = layout.CHUNK_ROWS * 16 * 2
     index = 16 * (8192 // layout.CHUNK_ROWS) * 5 + 4
     assert size == 6 * 5 * chunk + index  # six inner chunks of five states, not 64
-
-
-def test_a_state_of_a_layout_of_rows_is_read_in_bounded_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = make_store(str(tmp_path / "store"), lengths=(700,) * 3, parts=(3,), shard_rows=512, layout="rows")
-    monkeypatch.setattr(zarr_rows, "LOCAL_BLOCK_BYTES", 100 * written.manifest.row_bytes)
-    store = elmo_store.open(tmp_path / "store")
-    read, sizes = ShardedRows.read, list[int]()
-
-    def counting(self: ShardedRows, *arguments: Any) -> Any:
-        rows = read(self, *arguments)
-        sizes.append(len(rows))
-        return rows
-
-    monkeypatch.setattr(ShardedRows, "read", counting)
-    np.testing.assert_array_equal(store.read(("bwd1", "x")), written.states[:, [2, 0]])
-    assert sizes == [100] * 21
 
 
 def test_a_long_way_down_the_ids(tmp_path: Path) -> None:

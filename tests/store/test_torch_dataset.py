@@ -60,10 +60,8 @@ def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) 
 KINDS: dict[str, dict[str, Any]] = {
     "zarr": {},
     "float32": {"dtype": "float32"},
-    "rows": {"layout": "rows"},
     "parquet": {"forms": ("parquet",)},
     "int8": {"dtype": "int8"},
-    "int8 rows": {"dtype": "int8", "layout": "rows"},
     "int8 parquet": {"dtype": "int8", "forms": ("parquet",)},
     "blosc": {"compression": "blosc"},
     "checked": {"checksum": "crc32c", "forms": ("parquet",)},
@@ -84,7 +82,6 @@ def test_batches_of_every_kind_of_store(kind: str, tmp_path: Path) -> None:
     sources["store"] = store, rows
     sources["selection"] = store.select([8, 1, 2, 2, 0]), [rows[i] for i in (8, 1, 2, 2, 0)]
     sources["concatenation"] = elmo_store.concat([store, elmo_store.open(other.root.url())]), rows + rows
-    sources["cache"] = elmo_store.cached(store, tmp_path / "cache", max_bytes=10**8), rows
     kept = []
     for source, expected in sources.values():
         numbers = [*reversed(range(len(expected))), 2, 2]
@@ -192,19 +189,6 @@ def test_only_int8_has_eight_bits(written: Written) -> None:
             made(written.root.url(), raw=True)
     with pytest.raises(elmo_store.errors.StoreError, match="holds float16, no int8"):
         elmo_store.open(written.root.url()).read_raw("x")
-
-
-def test_a_cache_keeps_eight_bits(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "int8"), dtype="int8")
-    store = elmo_store.open(written.root.url())
-    kept = elmo_store.cached(store, tmp_path / "cache", max_bytes=10**6)
-    for _ in range(2):  # from the store, then from the folder
-        np.testing.assert_array_equal(kept.read(rows=[3, 40, 8]), written.states[[3, 40, 8]])
-        assert written.raw is not None
-        np.testing.assert_array_equal(kept.read_raw().values, written.raw.values)
-        np.testing.assert_array_equal(kept.read_raw().scale, written.raw.scale)
-    sizes = [path.stat().st_size for path in (tmp_path / "cache").glob("*/*/*.rows")]
-    assert sizes == [store.n_rows * (store.channels + 4) + 4] * len(store.states)
 
 
 def test_items_that_were_changed_are_padded_anew(written: Written) -> None:

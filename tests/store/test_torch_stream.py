@@ -15,8 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
-from elmo_store.errors import StateNotFoundError, StoreError
-from elmo_store.reading import row_cache
+from elmo_store.errors import StateNotFoundError
 from elmo_store.torch import SentenceStream
 from elmo_store.torch import stream as streams
 from tests.store.support import Written, make_store
@@ -295,79 +294,3 @@ def test_settings_that_make_no_sense(written: Written, settings: dict[str, Any],
 def test_a_state_that_there_is_not(written: Written) -> None:
     with pytest.raises(StateNotFoundError, match="fwd9"):
         stream_of(written, states=["fwd9"])
-
-
-# --- the cache ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows that were asked of a store itself."""
-    asked: list[int] = []
-    real = elmo_store.Store.read_spans
-
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any, **named: Any) -> Any:
-        asked.append(int(np.diff(spans).sum()))
-        return real(self, states, spans, *more, **named)
-
-    monkeypatch.setattr(elmo_store.Store, "read_spans", counting)
-    monkeypatch.setattr(row_cache, "BLOCK_ROWS", 64)
-    return asked
-
-
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def test_what_was_read_once_is_not_fetched_again(written: Written, tmp_path: Path, reads: list[int]) -> None:
-    store = elmo_store.open(written.root.url())
-    kept = elmo_store.cached(store, tmp_path / "cache", max_bytes=10**6)
-    for _ in range(2):
-        assert sorted(seen(SentenceStream(kept, text=False))) == list(range(len(LENGTHS)))
-        np.testing.assert_array_equal(kept.read(rows=slice(60, 200)), written.states[60:200])
-        np.testing.assert_array_equal(kept["fwd2"][[700, 3, 64]], written.states[[700, 3, 64], 3])
-    assert sum(reads) == store.n_rows  # each row once, whoever asked
-    again = pickle.loads(pickle.dumps(kept))
-    np.testing.assert_array_equal(again.read(), written.states)
-    assert sum(reads) == store.n_rows
-    assert again.find_text([written.tokens[4]]) == [4]
-    assert again.sentence(5).tokens == tuple(written.tokens[5])
-
-
-def test_the_bound_holds_and_the_oldest_go(written: Written, tmp_path: Path, reads: list[int]) -> None:
-    store = elmo_store.open(written.root.url())
-    block = 64 * 8 * 2 + 4
-    bound = 12 * block
-    kept = elmo_store.cached(store, tmp_path, max_bytes=bound)
-    for start in (0, 300, 0, 640, 128, 0):
-        np.testing.assert_array_equal(kept.read(rows=slice(start, start + 70)), written.states[start : start + 70])
-        assert size_of(tmp_path) <= bound
-    np.testing.assert_array_equal(kept.read(), written.states)  # more than the bound at once
-    assert size_of(tmp_path) <= bound
-    reads.clear()
-    kept.read("x", slice(0, 10))
-    kept.read("x", slice(0, 10))
-    assert reads == [64]
-
-
-def test_damage_and_loss_are_read_again(written: Written, tmp_path: Path, reads: list[int]) -> None:
-    kept = elmo_store.cached(elmo_store.open(written.root.url()), tmp_path, max_bytes=10**6)
-    kept.read(rows=slice(0, 64))
-    paths = sorted(tmp_path.glob("*/*/0.rows"))
-    assert len(paths) == 5
-    data = bytearray(paths[0].read_bytes())
-    data[7] ^= 1
-    paths[0].write_bytes(data)
-    paths[1].write_bytes(b"")
-    paths[2].unlink()
-    reads.clear()
-    np.testing.assert_array_equal(kept.read(rows=slice(0, 64)), written.states[:64])
-    assert reads == [64]
-
-
-def test_stores_that_are_not_kept(written: Written, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="max_bytes=100: 1024 rows"):
-        elmo_store.cached(elmo_store.open(written.root.url()), tmp_path, max_bytes=100)
-    unfinished = make_store(str(tmp_path / "unfinished"), complete=False)
-    with pytest.raises(StoreError, match="is not complete"):
-        elmo_store.cached(elmo_store.open(unfinished.root.url(), incomplete_ok=True), tmp_path / "cache", max_bytes=10**9)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store.errors import ManifestError, ShardCorruptError, ShardMissingError, StoreError
+from elmo_store.errors import ManifestError, ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, read_manifest, write_manifest
 from elmo_store.format.markers import (
@@ -274,33 +274,6 @@ def test_inner_chunks_in_another_order_are_named(tmp_path: Path) -> None:
     root.put(rel, bytes(data))
     resign(root)
     assert "does not name the inner chunks one part after the other" in faults(root)
-
-
-def test_damage_to_a_shard_with_states_side_by_side_is_named(tmp_path: Path) -> None:
-    from elmo_store.forms.zarr_shard import crc32c
-
-    settings: dict[str, Any] = {"layout": "rows", "shard_rows": 16, "chunk_rows": 8}
-    root = make(tmp_path / "store", **settings).root
-    rel = layout.zarr_states_shard(1)
-    data = bytearray(root.get(rel))
-    index = data[-4 - 2 * 16 : -4]  # one entry for each eight rows
-    index[:16], index[16:] = index[16:], index[:16]
-    data[-4 - 2 * 16 :] = index + crc32c(bytes(index))
-    root.put(rel, bytes(data))
-    resign(root)
-    assert "does not name the inner chunks one part after the other" in faults(root)
-    root.put(rel, bytes(data[:-1]))
-    with pytest.raises(ShardCorruptError, match=rf"{rel} has \d+ bytes, which can't be"):
-        elmo_store.open(root.url()).read("x")
-    root.remove(rel)
-    with pytest.raises(ShardMissingError, match=rel):
-        elmo_store.open(root.url()).read("x")
-    checked = make(tmp_path / "checked", checksum="crc32c", **settings).root
-    data = bytearray(checked.get(rel))
-    data[3] ^= 1
-    checked.put(rel, bytes(data))
-    with pytest.raises(ShardCorruptError, match="the CRC-32C of an inner chunk is wrong"):
-        elmo_store.open(checked.url()).read("bwd2")  # whose bytes are sound: the chunk is of all states
 
 
 @pytest.mark.parametrize(

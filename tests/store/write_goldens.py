@@ -38,7 +38,7 @@ STORES: dict[str, dict[str, Any]] = {
     "both-some-states": {"store_forms": ("zarr", "parquet"), "states": ("x", "bwd1", "fwd2"), "sentence_chunk": 4},
     "int8": {"store_forms": ("zarr", "parquet"), "dtype": "int8"},
     "int8-zstd-crc32c": {"store_forms": ("zarr",), "dtype": "int8", "compression": "zstd", "checksum": "crc32c"},
-    "rows-int8": {"store_forms": ("zarr",), "dtype": "int8", "layout": "rows", "boundaries": True, "chunk_rows": 4},
+    "int8-boundaries": {"store_forms": ("zarr",), "dtype": "int8", "boundaries": True, "chunk_rows": 4},
     "mix": {"store_forms": ("zarr", "parquet"), "mix": MIX, "dtype": "float32"},
 }
 COLLECTED = ((LENGTHS, SHARD_ROWS), ((4, 0, 2, 6), SHARD_ROWS), ((1, 2), 4))  # lengths and shards of the golden collection

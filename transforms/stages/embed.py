@@ -27,7 +27,7 @@ from elmo_store.format.markers import read_marker
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
-from model.engine.states import Dtype, Order
+from model.engine.states import Dtype
 from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
@@ -282,11 +282,11 @@ def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
     release_memory()
     # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
     stats: dict[str, Any] = {"call_began": time.time(), "call_tokens": sum(text.n_tokens for text in call.texts)}
-    dtype, order = cast(Dtype, job.manifest.dtype), cast(Order, job.manifest.layout)  # as an uncompressed shard is stored
+    dtype = cast(Dtype, job.manifest.dtype)  # in the order of an uncompressed shard
     running = None
     if prepared is not None:
         on_progress = partial(job.progress.computing, stats["call_began"], stats["call_tokens"])
-        running = job.engine.run(prepared, dtype=dtype, states=job.states, order=order, on_progress=on_progress)
+        running = job.engine.run(prepared, dtype=dtype, states=job.states, on_progress=on_progress)
     devices = "; ".join(running.computed_on) if running else job.engine.hardware
     stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": devices}
     ends = itertools.accumulate(text.n_asked for text in call.texts)

@@ -295,7 +295,7 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
     settings = [manifest.states, manifest.dtype, manifest.precision, manifest.job.get("cell")]
     settings += [manifest.boundaries, manifest.shard_rows, manifest.chunk_rows]
     forms = [form for form in FORMS if form in manifest.forms]
-    encoding = [forms, manifest.compression, manifest.checksum, *(["rows"] if manifest.layout == "rows" else [])]
+    encoding = [forms, manifest.compression, manifest.checksum]
     digest = hashlib.sha256()
     for value in (
         manifest.model.fingerprint,

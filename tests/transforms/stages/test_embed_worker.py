@@ -74,9 +74,7 @@ class Engine:
         text.check(boundaries)
         return text
 
-    def run(
-        self, text: Text, *, dtype: str, states: Sequence[int], order: str, on_progress: OnProgress = lambda share: None
-    ) -> Call:
+    def run(self, text: Text, *, dtype: str, states: Sequence[int], on_progress: OnProgress = lambda share: None) -> Call:
         on_progress(0.5)
         if self.fail & set(text.vocabulary):
             raise ValueError("a word that can't be")
@@ -300,21 +298,18 @@ def test_the_shards_of_a_task_are_one_call(root: Root, monkeypatch: pytest.Monke
     assert engine.calls == calls
 
 
-@pytest.mark.parametrize("layout", ["states", "rows"])
-def test_memory_of_states_is_not_used_again_before_their_shard_is_put(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
-) -> None:
+def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, memory, n_shards = Root(tmp_path), Memory(), 12
     put_part(root, [["a", "b"]] * 4 * n_shards)
-    manifest = make_manifest(lengths=(2,) * 4 * n_shards, parts=(4 * n_shards,), shard_rows=8, layout=layout)
+    manifest = make_manifest(lengths=(2,) * 4 * n_shards, parts=(4 * n_shards,), shard_rows=8)
     write_manifest(root, manifest)
     root.put_json(PLAN, {"id": "plan"})
     blocks: list[int] = []
 
     class Ring(Engine):
-        def run(self, text: Text, *, states: Sequence[int], order: Any, **more: Any) -> Any:
-            call: Any = super().run(text, states=states, order=order, **more)
-            result = States.empty(Wanted(tuple(states), "float16", order), 8, 8, memory.take)
+        def run(self, text: Text, *, states: Sequence[int], **more: Any) -> Any:
+            call: Any = super().run(text, states=states, **more)
+            result = States.empty(Wanted(tuple(states), "float16"), 8, 8, memory.take)
             blocks.append(result.values.data_ptr())
             result.values.fill_(float(len(self.calls)))  # over what another call may have left there
             call.result = result.result
