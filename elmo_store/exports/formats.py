@@ -95,6 +95,7 @@ class Settings:
     dtype: str = "float32"  # of the numbers
     documents: str = "id"  # "id" (a sentence's id without its last ``:NUMBER``) or "source" (the name of its file)
     layout: str = "documents"  # of `lsgn`: "documents", or as its readers ask of a file named "conll05" or "ontonotes5"
+    id_prefix: str = ""  # where ids name documents: only sentences whose ids begin so, or with one of several, by commas
     sentence_index: bool = True  # whether `allennlp`'s sentence_to_index is written
     sentence_keys: bool = False  # whether `allennlp`'s keys are the sentences, not their numbers; then without the index
     file_bytes: int = FILE_BYTES  # of vectors in each file of a folder, about
@@ -126,6 +127,8 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
         raise StoreError(f"pool is {settings.pool!r}: {POOLED} takes {', '.join(POOLS)}, every other format none")
     if settings.file_bytes < 1:
         raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
+    if settings.id_prefix and (settings.documents != "id" or not form.by_document):
+        raise StoreError("--id-prefix is for formats whose documents are named by ids: leave it out, or --documents")
     of_one = {"--layout": (settings.layout != "documents", "lsgn"), "--use-sentence-keys": (settings.sentence_keys, "allennlp")}
     for option, (given, user) in of_one.items():
         if given and form.name != user:

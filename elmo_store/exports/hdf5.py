@@ -83,7 +83,7 @@ def _write_by_key(work: Work, file: "h5py.File") -> None:
     for number, vectors in _vectors(work, axes="ndk" if work.settings.format in ("e2e-coref", "dygie") else "knd"):
         key = work.keys[number]
         if key is None:
-            work.left_out["no words"] += 1
+            work.left_out["no words" if work.settings.sentence_keys else "another --id-prefix"] += 1
         else:
             file.create_dataset(key, data=vectors[0] if flat else vectors)
 

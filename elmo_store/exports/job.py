@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
         dtype: "float16" or "float32"; the store's own by default where the format can have both, otherwise float32.
         documents: what a document is for the formats that keep sentences by document: "id" (default) or "source".
         layout: lsgn's: "documents" (default), "conll05" or "ontonotes5".
+        id_prefix: where ids name documents, leave out sentences whose ids don't begin so; several have commas between them.
         sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
         sentence_keys: allennlp's datasets have the sentences as names, not their numbers (`allennlp elmo --use-sentence-keys`).
         file_bytes: of vectors in each file of a folder, about.
@@ -70,6 +71,7 @@ class Options(TypedDict, total=False):
     dtype: str | None
     documents: str
     layout: str
+    id_prefix: str
     sentence_index: bool
     sentence_keys: bool
     file_bytes: int

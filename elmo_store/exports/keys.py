@@ -14,12 +14,14 @@ from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 
 NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]*)", re.DOTALL)
-REMEDY = "embed the text with ids DOCUMENT:0, DOCUMENT:1, …, or take the files as documents (--documents source)"
+ONE_CORPUS = "take one of several corpora by how its ids begin (--id-prefix)"
+REMEDY = f"embed the text with ids DOCUMENT:0, …, take the files as documents (--documents source), or {ONE_CORPUS}"
 Documents = Mapping[str, Mapping[int, int]]  # document → number in it → sentence; documents in the order of the store
 
 
 def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
-    """The dataset's name of each sentence, "/" between groups; None of one without a token, which is no key of `allennlp`.
+    """The dataset's name of each sentence, "/" between groups; None of one that is left out: without a token as a key of
+    `allennlp`, or whose id begins otherwise.
 
     Raises:
         StoreError: ids that do not say which sentence of which document each is; names that HDF5 can't have, or has once only.
@@ -52,6 +54,8 @@ def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
     documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
     before = ""
     for record in (sentence.record for sentence in store.sentences()):
+        if not record.id.startswith(tuple(settings.id_prefix.split(","))):
+            continue
         place = place_of(record, settings.layout)
         if place is None:
             beside = f", as that of sentence {record.index - 1}, {before!r}, is" if before else ""
@@ -66,6 +70,8 @@ def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
                 f"sentence {number} of document {document!r}: {REMEDY}"
             )
         before = record.id
+    if settings.id_prefix and not documents:
+        raise StoreError(f"{store.url}: no sentence's id begins with {settings.id_prefix!r}: check --id-prefix")
     for document, numbers in documents.items():
         _check_numbers(store, document, numbers)
     return documents
@@ -126,11 +132,12 @@ def _document_keys(documents: Documents, settings: Settings) -> Iterator[tuple[i
     if settings.layout == "ontonotes5":
         yield from _ontonotes5_keys(documents)
         return
+    first = next(iter(documents), "")
     for document, numbers in documents.items():
-        if settings.layout == "conll05" and (len(numbers) > 1 or len(document) < 2):
+        if settings.layout == "conll05" and (len(numbers) > 1 or len(document) < 2 or document[0] != first[0]):
             raise StoreError(
-                f"document {document!r} has {len(numbers)} sentences: in the layout conll05 a document is one sentence, as "
-                "S1234, whose dataset is the name without its first letter"
+                f"document {document!r} has {len(numbers)} sentences, the first is {first!r}: in the layout conll05 a document "
+                f"is one sentence, as S1234, whose dataset is the name without its first letter, the same of all: {ONE_CORPUS}"
             )
         for number, sentence in numbers.items():
             if settings.format == "dygie":
@@ -147,7 +154,9 @@ def _ontonotes5_keys(documents: Documents) -> Iterator[tuple[int, str]]:
     for document, numbers in documents.items():
         own_stem, _, own_part = document.rpartition("_")
         if not own_stem or not own_part.isascii() or not own_part.isdigit():
-            raise StoreError(f"document {document!r} is not NAME_PART, as the layout ontonotes5 has it (bc/cctv/00/cctv_0000_3)")
+            raise StoreError(
+                f"document {document!r} is not NAME_PART, as the layout ontonotes5 has it (bc/cctv/00/cctv_0000_3): {ONE_CORPUS}"
+            )
         if own_stem != stem:
             offset = 0
         elif int(own_part) <= int(part):

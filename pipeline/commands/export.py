@@ -62,6 +62,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--layout", "lsgn: names of datasets, DOCUMENT/NUMBER or what lsgn asks for where its lm_path contains this word",
         "documents", choices=LAYOUTS,
     )  # fmt: skip
+    add_option(
+        parser, "--id-prefix", "e2e-coref, lsgn, dygie: leave out sentences whose ids don't begin so", unset="", metavar="TEXT,…"
+    )
     add_option(parser, "--forget-sentences", "allennlp: leave out sentence_to_index, as `allennlp elmo` does", False)
     add_option(parser, "--use-sentence-keys", "allennlp: keys are sentences, not their numbers, as `allennlp elmo` has", False)
     add_option(parser, "--file-mib", "formats that are folders: MiB of vectors in each file, about", 512, type=count)
@@ -82,6 +85,7 @@ def _check(args: argparse.Namespace) -> None:
             ("--dtype", args.dtype is not None, form.any_dtype),
             ("--documents", args.documents != "id", form.by_document),
             ("--layout", args.layout != "documents", args.format == "lsgn"),
+            ("--id-prefix", args.id_prefix, form.by_document),
             ("--use-sentence-keys", args.use_sentence_keys, args.format == "allennlp"),
             ("--forget-sentences", args.forget_sentences, args.format == "allennlp"),
             ("--file-mib", args.file_mib != 512, form.folder),
@@ -105,7 +109,7 @@ def _run(args: argparse.Namespace) -> int:
     if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
         locations.check_result("output", args.output)  # here: that it is the store itself is told first
     same = ("layers", "weights", "weight_set", "layer_norm", "dtype", "documents", "layout")
-    options = {name: getattr(args, name) for name in same}
+    options = {name: getattr(args, name) for name in same} | {"id_prefix": args.id_prefix or ""}
     keys, index = args.use_sentence_keys, not args.forget_sentences
     return write_export(
         args, args.format, sentence_keys=keys, sentence_index=index, file_bytes=args.file_mib * MEBIBYTE, **options

@@ -358,7 +358,7 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "b"), "--dtype", "float16"]) == 2
     assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
     assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
-    unused = "--documents=source --layout=conll05 --use-sentence-keys --forget-sentences --file-mib=3 --layer-norm"
+    unused = "--documents=source --layout=conll05 --id-prefix=a --use-sentence-keys --forget-sentences --file-mib=3 --layer-norm"
     for option in unused.split():
         assert main(["export", store.url, "--format", "npz", "--output", str(tmp_path / "b"), option]) == 2
     assert not (tmp_path / "b").exists()

@@ -181,8 +181,8 @@ def test_lsgn_of_conll05(store_of: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        (["S7:0", "S7:1"], r"document 'S7' has 2 sentences: in the layout conll05 a document is one sentence"),
-        (["S7", "T7"], r"sentences 0 and 1, 'S7' and 'T7', would both be dataset '7'"),
+        (["S7:0", "S7:1"], r"document 'S7' has 2 sentences, the first is 'S7': in the layout conll05 a document is one sentence"),
+        (["S7", "T7"], r"document 'T7' has 1 sentences, the first is 'S7': .* the same of all"),
         (["S7", "S8:1"], r"no sentence 0 \(S8:0\), but 'S8:1'"),
         (["S7", "S"], r"document 'S' has 1 sentences"),
     ],
@@ -204,6 +204,27 @@ def test_lsgn_of_ontonotes5(store_of: Make, tmp_path: Path) -> None:
     read = lsgn_of(path, [{"doc_key": key, "sentences": [[]] * n} for key, n in zip(keys, (2, 2, 1), strict=True)])
     places = [(0, 1), (0, 0), (1, 0), (1, 1), (2, 0)]
     assert all(np.array_equal(read[d][s], layers(store, i).transpose(1, 2, 0)) for i, (d, s) in enumerate(places))
+
+
+def test_one_corpus_of_several_by_the_prefix_of_its_ids(store_of: Make, tmp_path: Path) -> None:
+    """Each layout refuses the other's documents, and takes its own by their ids' prefixes."""
+    store = store_of(["S7", "nw/b_0:0", "S8:0", "bc/a_0:0", "bc/a_1:0"])
+    wanted = {"conll05": ("S", {"7": 0, "8": 2}), "ontonotes5": ("bc/,nw/", {"nw:b:0": 1, "bc:a:0": 3, "bc:a:1": 4})}
+    for layout, (prefixes, names) in wanted.items():
+        path = tmp_path / f"{layout}.hdf5"
+        command = ["export", store.url, "--format", "lsgn", "--layout", layout, "--output", str(path), "--quiet"]
+        assert main([*command, "--id-prefix", prefixes]) == 0
+        with h5py.File(path) as file:
+            assert set(file) == set(names)
+            assert all(np.array_equal(file[name], layers(store, i)) for name, i in names.items())
+    with pytest.raises(StoreError, match=r"the id of sentence 0, 'S7', is not DOCUMENT:NUMBER.*--id-prefix"):
+        export(store, tmp_path / "all.hdf5", "lsgn", layout="ontonotes5")
+    with pytest.raises(StoreError, match=r"document 'nw/b_0' .*--id-prefix"):
+        export(store, tmp_path / "all.hdf5", "lsgn", layout="conll05")
+    with pytest.raises(StoreError, match="no sentence's id begins with 'x'"):
+        export(store, tmp_path / "all.hdf5", "lsgn", id_prefix="x")
+    with pytest.raises(StoreError, match="--id-prefix"):
+        export(store, tmp_path / "all.hdf5", "lsgn", id_prefix="S", documents="source")
 
 
 @pytest.mark.parametrize(
