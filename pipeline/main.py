@@ -45,7 +45,6 @@ GROUPS = {
         "demo": ("demo", "show by layer which occurrences of a word are nearest to each other"),
         "models": ("models", "list the models that can be asked for by name, or convert one"),
         "train": ("train", "train a biLM on text"),
-        "probe": ("probe", "measure what a model's layers know with a linear probe"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

@@ -160,7 +160,7 @@ def exists(name: str) -> bool:
     return True
 
 
-COMMAND_LINE = re.compile(r"elmo-store ([a-z]+)((?: (?:tag|sense|convert)\b)?)(.*)")
+COMMAND_LINE = re.compile(r"elmo-store ([a-z]+)((?: convert\b)?)(.*)")
 OF_BEAM = {"--runner", "--project", "--region"}
 
 

@@ -70,8 +70,8 @@ def test_usage_is_one_line_with_what_must_be_given(capsys: pytest.CaptureFixture
     assert said[0] == "usage: elmo-store embed INPUT [INPUT ...] [OPTION …]"
     assert len(said) == 2
     with pytest.raises(SystemExit):
-        main(["probe", "tag", "--help"])
-    assert capsys.readouterr().out.startswith("usage: elmo-store probe tag --train STORE --test STORE [OPTION …]")
+        main(["models", "convert", "--help"])
+    assert capsys.readouterr().out.startswith("usage: elmo-store models convert MODEL FOLDER [OPTION …]")
     assert usage_error(capsys, "mix").startswith("usage: elmo-store mix STORE --output URL [OPTION …]")
 
 
@@ -88,7 +88,6 @@ def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> 
         (["mix", "x", "--wieghts", "w.json", "--output", "y"], "--weights"),
         (["export", "x", "--format", "npz", "--out", "y"], "--output"),
         (["convert", "x", "--output", "y", "--dtype", "flaot16"], "float16"),
-        (["probe", "tga"], "tag"),
         (["models", "covnert"], "convert"),
         (["info", "x", "--jsn"], "--json"),
     ],
@@ -128,11 +127,6 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
         ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
         ("explore x --sample-rows 511", "give 512 or more"),
         ("export x --output y --format safetensors --file-mib 0", "give 1 or more"),
-        ("probe sense --store x --labels y --seeds 0", "give 1 or more"),
-        ("probe sense --store x --labels y --folds 1", "give 2 or more"),
-        ("probe tag --dropout 1", "give a number of at least 0 and below 1"),
-        ("probe tag --learning-rate nan", "give a number above 0"),
-        ("probe tag --l2 -1", "give a number of 0 or more"),
         ("train x --report-seconds -1", "give a number of 0 or more"),
         ("train x --checkpoint-seconds nan", "give a number of 0 or more"),
     ],
@@ -154,7 +148,6 @@ def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
         "export . --output out --format npz --weights FOLDER",
         "remove . --ids FOLDER",
         "explore . --labels FOLDER",
-        "probe sense --store . --labels FOLDER",
         "train TEXT --output out --options FOLDER",
     ],
 )
@@ -206,7 +199,6 @@ UNKNOWN = {
     "--output": "embed TEXT --output foo://x",
     "--into": "embed TEXT --into foo://x",
     "--model": "demo --model foo://x",
-    "--train-labels": "probe tag --train . --test . --train-labels foo://x --test-labels TEXT",
     "--weights": "mix . --weights foo://x --output out",
     "--ids": "remove . --ids foo://x",
     "--labels": "explore . --labels foo://x",

@@ -36,8 +36,8 @@ def test_a_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> None:
 def test_a_table_is_a_json_option_and_a_subcommand_has_its_own_keys(tmp_path: Path) -> None:
     args = parsed(tmp_path, '[storage-options]\nendpoint_url = "x"\nanon = true\n', "info", "s3://b/s")
     assert args.storage_options == {"endpoint_url": "x", "anon": True}
-    args = parsed(tmp_path, 'store = "s"\nlabels = "l.tsv"\nseeds = 2\n', "probe", "sense")
-    assert (args.store, args.labels, args.seeds) == ("s", "l.tsv", 2)
+    args = parsed(tmp_path, 'model = "m"\noutput = "o"\ndtype = "float16"\n', "models", "convert")
+    assert (args.model, args.output, args.dtype) == ("m", "o", "float16")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,6 @@ def imported(*arguments: str) -> str:
         (["mix", "nowhere", "--weights", "w.json", "--output", "out"], 3),
         (["mix", ".", "--weights", "nowhere.json", "--output", "out"], 3),
         (["train", "nowhere.txt", "--options", "o.json", "--output", "out"], 3),
-        (["probe", "sense", "--store", "nowhere", "--labels", "l.tsv"], 3),
     ],
 )
 def test_help_and_bad_paths_import_nothing_large(arguments: list[str], code: int) -> None:

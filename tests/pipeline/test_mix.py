@@ -147,7 +147,6 @@ def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
     [
         "mix {store} --weights {folder}/weights.json --output {folder}/out",
         "export {store} --format bilm --output {folder}/out",
-        "probe sense --store {store} --labels {folder}/line.tsv",
         "index {store}",
         "explore {store} --port 0",
     ],
@@ -158,7 +157,6 @@ def test_a_command_that_needs_layers_says_which_states_it_found(
 ) -> None:
     store = make_store(str(tmp_path / "store"), states=("x", "fwd1")).root.url()
     (tmp_path / "weights.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
-    (tmp_path / "line.tsv").write_text("i0\tcord\t1\tthe cord\n")
     assert main(command.format(store=store, folder=tmp_path).split()) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
     assert "of the states x, fwd1 alone no layers can be made: embed with all --states" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

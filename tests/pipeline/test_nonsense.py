@@ -29,8 +29,6 @@ ON_A_STORE = {
     "collect": "collect out {}",
     "remove": "remove {} --ids ids.txt",
     "compact": "compact {}",
-    "probe sense": "probe sense --store {} --labels labels.tsv",
-    "probe tag": "probe tag --train {} --test {} --label upos",
 }
 
 
@@ -39,7 +37,7 @@ def test_what_is_no_store_is_named_in_a_line(
     command: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("w.json", '{"w": [1, 2, 3]}'), ("ids.txt", "a\n"), ("labels.tsv", "a.txt:0\tX\t0\tthe\n"), ("file", "")):
+    for name, text in (("w.json", '{"w": [1, 2, 3]}'), ("ids.txt", "a\n"), ("file", "")):
         Path(name).write_text(text, encoding="utf-8")
     Path("empty").mkdir()
     for name, change in (("newer", {"format_version": 2}), ("damaged", {"channels": 7})):
@@ -64,7 +62,6 @@ def test_what_is_no_store_is_named_in_a_line(
 WRITTEN = {
     "export": ("export store --format npz --output {}", True),
     "report": ("report store --output {}", True),
-    "probe": ("probe sense --store . --labels file --json {}", True),
     "embed": ("embed file --output {}", False),
     "embed --into": ("embed file --into {}", False),
     "mix": ("mix . --weights file --output {}", False),

@@ -24,7 +24,6 @@ from tests.pipeline.conftest import Command
 WEIGHTS = '{"w": [0.0, 0.0, 0.0]}'
 # A run goes on from a checkpoint of its own folder.
 MAY_OVERLAP = {("train", "resume")}
-NO_PLACES = {("probe", "name")}
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def test_embed_may_write_below_the_folder_that_it_reads(embed: Command, corpus: 
     assert read_manifest(Root(corpus / "store")).input.files == 2
 
 
-def test_training_and_probing_write_over_nothing_they_read(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_writes_over_nothing_they_read(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("text.txt", "options.json", "words.txt", "labels.tsv"):
         (store.base / name).write_text("a b\n", encoding="utf-8")
     train = ["train", "text.txt", "--options", "options.json", "--vocabulary", "words.txt", "--heldout", "labels.tsv"]
@@ -169,13 +168,6 @@ def test_training_and_probing_write_over_nothing_they_read(store: Store, capsys:
     (run / "options.json").write_text("{}\n", encoding="utf-8")
     assert "--options" in refused(store, capsys, "train", "text.txt", "--options", "run/options.json", "--output", "run")
     refused(store, capsys, "train", "--evaluate", "run", "--heldout", "run/training/heldout.json")
-    tag = ["probe", "tag", "--train", "store", "--train-labels", "labels.tsv", "--test", "store", "--test-labels", "labels.tsv"]
-    for option in ("--json", "--mix-weights", "--plot"):
-        for output in ("labels.tsv", "link/elmo_store.json", f"{store.path}/x.svg"):
-            assert option in refused(store, capsys, *tag, option, output)
-    assert "--mix-weights" in refused(store, capsys, *tag, "--json", "new.json", "--mix-weights", "./new.json")
-    sense = ["probe", "sense", "--store", "store", "--labels", "labels.tsv"]
-    refused(store, capsys, *sense, "--json", "labels.tsv")
 
 
 def test_a_model_is_not_converted_onto_itself(store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,14 +189,12 @@ def test_a_log_is_not_appended_to_a_text(store: Store, capsys: pytest.CaptureFix
     refused(store, capsys, "embed", "text.txt", "--output", "new", "--log-file", "new/log.txt")
 
 
-@pytest.mark.parametrize(
-    "command", [*((name,) for name in COMMANDS if name != "probe"), ("probe", "tag"), ("probe", "sense"), ("models", "convert")]
-)
+@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS), ("models", "convert")])
 def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...], tmp_path: Path) -> None:
     """Each option whose value is shown as a file, folder, store or URL is among what the command says it touches."""
     parser, commands = build_parser({command[0]})
     leaf, _ = leaf_of(parser, command)
-    given = dict.fromkeys(("action", "task"), command[-1]) | {action.dest: action.default for action in leaf._actions}
+    given = {"action": command[-1]} | {action.dest: action.default for action in leaf._actions}
     wanted = {}
     for action in leaf._actions:
         shown = str(action.metavar or (action.dest if not action.option_strings else "")).upper().split("|")
@@ -219,7 +209,7 @@ def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...],
         found = locations.of_every_command(args, commands[command[0]].touches(args))
         seen |= {location.url for location in (*found.reads, *found.writes)}
     missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
-    assert [name for name in missing if (command[0], name) not in MAY_OVERLAP | NO_PLACES] == []
+    assert [name for name in missing if (command[0], name) not in MAY_OVERLAP] == []
 
 
 # --- the question itself --------------------------------------------------------------------------------------------
