@@ -1,6 +1,7 @@
 """Is a store what it says? Reads every object, in parallel and in bounded memory, and reports every fault that it finds.
 
-Each object is compared with the size and SHA-256 that a marker or the manifest gives; markers with the manifest's checksums.
+Each object is compared with the size and CRC-32C that a marker or the manifest gives; markers with the manifest's checksums. A
+quick look reads markers alone, and compares what one listing says of the objects.
 """
 
 import re
@@ -24,16 +25,19 @@ from elmo_store.format.markers import (
     PartGroupMarker,
     PartRange,
     ShardMarker,
+    Verify,
     checksum,
     marked,
     object_fault,
     read_ids_marker,
     read_marker,
     read_part_group_marker,
+    stamped_objects,
 )
 from elmo_store.forms import shards as forms
 from elmo_store.reading.sentences import index_fault, read_index
 from elmo_store.reading.store import StoreReader
+from elmo_store.storage.readable import comparable
 from elmo_store.storage.root import Root
 
 FAULTS_SHOWN = 10
@@ -61,10 +65,12 @@ class VerifyReport:
 
     Attributes:
         shards: of the store.
-        objects: whose bytes were read and compared.
+        objects: whose bytes were read and compared, or, by a quick look, what the listing says of them.
         bytes: of these objects.
         sentences: of the store.
+        by_size: of the objects of a quick look, those of which only the size could be compared.
         deep: whether contents were compared with one another.
+        quick: whether no object was read.
         faults: in no particular order; empty for a sound store.
     """
 
@@ -72,7 +78,9 @@ class VerifyReport:
     objects: int
     bytes: int
     sentences: int
+    by_size: int
     deep: bool
+    quick: bool
     faults: tuple[Fault, ...]
 
     def raise_faults(self, where: str) -> None:
@@ -87,42 +95,51 @@ class VerifyReport:
         raise error(f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}")
 
 
-def verify(store: StoreReader, *, deep: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
+def verify(
+    store: StoreReader, *, deep: bool = False, quick: bool = False, progress: Callable[[int], None] | None = None
+) -> VerifyReport:
     """Check all of a complete store, or of each member of a collection.
 
     Args:
         store: an open store.
         deep: also decode everything and compare it with one another.
+        quick: read markers alone, and compare each object's size and stamp (its ETag; on a disk the time of its last change)
+            with those of one listing. Bytes that changed under the same size and stamp are not seen; nor is an object that was
+            replaced by another of its size where all stamps differ, as in a copy of a store.
         progress: called now and then with the bytes read since it was called last; from several threads.
 
-    StoreReplacedError if another store takes this one's place meanwhile.
+    ValueError for both at once; StoreReplacedError if another store takes this one's place meanwhile.
     """
+    if deep and quick:
+        raise ValueError("verify(deep=True, quick=True): a quick look reads nothing, a deep one everything: choose one")
     if not store.manifest.complete:
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
-    reports = [_Check(held.store, progress or (lambda _: None)).run(deep) for held in store.held()]
-    sums = {name: sum(getattr(report, name) for report in reports) for name in ("shards", "objects", "bytes", "sentences")}
-    return VerifyReport(**sums, deep=deep, faults=tuple(fault for report in reports for fault in report.faults))
+    reports = [_Check(held.store, progress or (lambda _: None), quick).run(deep) for held in store.held()]
+    summed = ("shards", "objects", "bytes", "sentences", "by_size")
+    sums = {name: sum(getattr(report, name) for report in reports) for name in summed}
+    return VerifyReport(**sums, deep=deep, quick=quick, faults=tuple(fault for report in reports for fault in report.faults))
 
 
 class _Check:
     """One verification: the markers, then every object that they name, then (deep) what the objects say."""
 
-    def __init__(self, store: StoreReader, progress: Callable[[int], None]) -> None:
+    def __init__(self, store: StoreReader, progress: Callable[[int], None], quick: bool) -> None:
         self._store, self._root, self._manifest, self._progress = store, store.root, store.manifest, progress
-        self._sizes = store.root.sizes()
+        self._quick = quick
+        self._listed = store.root.listed()
         self._faults: list[Fault] = []
-        self._objects = self._bytes = 0
+        self._objects = self._bytes = self._by_size = 0
 
     def run(self, deep: bool) -> VerifyReport:
         m = self._manifest
         with ThreadPoolExecutor(THREADS) as pool:
-            self._compare(pool, m.objects)
+            self._compare(pool, [(record, "") for record in m.objects])
             shards = self._markers(pool, layout.SHARDS, self._shards_to_read(), read_marker)
             groups = self._markers(pool, layout.PART_GROUPS, marked(self._root, layout.PART_GROUPS), read_part_group_marker)
             tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
             named: list[AnyMarker] = [*shards, *groups, *tables]
             records = [record for marker in named for record in marker.objects]
-            self._compare(pool, records)
+            self._compare(pool, [stamped for marker in named for stamped in stamped_objects(marker)])
         self._check_shards(shards)
         self._check_parts(groups)
         self._check_ids(tables)
@@ -131,13 +148,15 @@ class _Check:
             if actual != wanted:
                 self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
         self._check_strays({record.path for record in (*records, *m.objects)} | {marker.path for marker in named})
-        self._faults += [Fault(text) for text in self._start_state_faults()]
+        if not self._quick:
+            self._faults += [Fault(text) for text in self._start_state_faults()]
         # Where all is there, the store is as large as its manifest says, and a deep look ends.
         if deep and not any(fault.missing for fault in self._faults):
             texts = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
             self._faults += [Fault(text) for text in texts]
         self._root.confirm(now=True)  # otherwise these are faults of two stores
-        return VerifyReport(m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, deep, tuple(self._faults))
+        sizes = (m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, self._by_size)
+        return VerifyReport(*sizes, deep, self._quick, tuple(self._faults))
 
     def _wrong(self, rel: str, problem: str, *, missing: bool = False) -> None:
         self._faults.append(Fault(f"{self._root.url(rel)} {problem}", missing))
@@ -166,20 +185,38 @@ class _Check:
         self._faults += [result for result in results if isinstance(result, Fault)]
         return [result for result in results if not isinstance(result, Fault)]
 
-    def _compare(self, pool: Any, records: Sequence[ObjectRecord]) -> None:
-        """Size and SHA-256 of every object."""
+    def _compare(self, pool: Any, stamped: Sequence[tuple[ObjectRecord, str]]) -> None:
+        """Size and CRC-32C of every object; by a quick look its size and its stamp when it was put ("": not known)."""
+        verify: Verify = "size" if self._quick else "bytes"
 
         def fault_of(record: ObjectRecord) -> Fault | None:
+            size = self._listed[record.path].size if record.path in self._listed else None
             try:
-                text = object_fault(self._root, record, "sha256", self._sizes.get(record.path))
+                text = object_fault(self._root, record, verify, size)
             except (OSError, StoreError) as error:
                 text = f"{record.path} can't be read ({type(error).__name__}: {error})"
             self._progress(record.bytes)
-            return Fault(text, record.path not in self._sizes) if text else None
+            return Fault(text, size is None) if text else None
 
+        records = [record for record, _ in stamped]
         self._faults += [fault for fault in pool.map(fault_of, records) if fault]
         self._objects += len(records)
         self._bytes += sum(record.bytes for record in records)
+        if self._quick:
+            self._compare_stamps(stamped)
+
+    def _compare_stamps(self, stamped: Sequence[tuple[ObjectRecord, str]]) -> None:
+        """Faults of objects that were put anew; of a copied store, all of whose objects were, only sizes are compared."""
+        pairs = [
+            (record.path, stamp, self._listed[record.path].stamp) for record, stamp in stamped if record.path in self._listed
+        ]
+        known = [(path, comparable(put), comparable(now)) for path, put, now in pairs if put and now]
+        replaced = [path for path, put, now in known if put != now]
+        if len(replaced) == len(known):
+            self._by_size += len(stamped)
+            return
+        self._by_size += len(stamped) - len(known)
+        self._faults += [Fault(f"{self._root.url(path)} was replaced after its marker was put") for path in replaced]
 
     def _check_shards(self, shards: Sequence[ShardMarker]) -> None:
         m = self._manifest
@@ -225,14 +262,14 @@ class _Check:
         by the numbers in objects' names: there are no more of them than objects, whatever the manifest says.
         """
         m = self._manifest
-        numbers = {int(digits) for rel in self._sizes for digits in _NUMBER.findall(rel)}
+        numbers = {int(digits) for rel in self._listed for digits in _NUMBER.findall(rel)}
         for shard in (n for n in numbers if n < m.sizes.shards):
             known |= {layout.shard_marker(shard), *forms.shard_objects(m, shard)}
         known |= {layout.sentences_part(n) for n in numbers if n < m.sizes.parts}
         known |= {layout.zarr_sentence_chunk(n) for n in numbers if n * m.sentence_chunk <= m.sizes.sentences}
         known |= {layout.id_table(n) for n in numbers if n < 1 << layout.id_bits(m.sizes.sentences)}
         rooms = tuple(f"{room}/" for room in OUR_ROOMS)
-        for rel in self._sizes:
+        for rel in self._listed:
             if rel not in known and rel.startswith(rooms):
                 self._wrong(rel, "stands among the store's objects, and no marker names it")
 

@@ -12,7 +12,6 @@ Only while an export runs, its lease (``_lease``) and files that are not whole (
 where that is a folder, ``NAME.export`` beside the file otherwise; a prefix has one for both, so that they run one at a time.
 """
 
-import hashlib
 import os
 import posixpath
 import re
@@ -27,6 +26,7 @@ from elmo_store.exports.formats import KNOWN, Settings
 from elmo_store.format.layout import ENDED, WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
+from elmo_store.storage.data import crc32c_of
 from elmo_store.storage.failures import telling
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, LeaseHolder
 from elmo_store.storage.readable import TEMPORARY_PREFIX
@@ -197,7 +197,7 @@ class Output:
                 )
             if size < line.bytes and not self.has_folders:
                 torn.append(rel)
-            elif size != line.bytes or (deep and self.sha256(rel) != line.sha256):
+            elif size != line.bytes or (deep and self.crc32c(rel) != line.crc32c):
                 raise ExportRefusedError(
                     f"{self.root.url(rel)} is not what the export wrote, by its size or checksum in {record_name}: "
                     "remove that file, then the command that wrote it writes it again"
@@ -206,10 +206,10 @@ class Output:
                 whole.append(rel)
         return Standing(record, tuple(whole), tuple(torn))
 
-    def sha256(self, rel: str) -> str:
-        """SHA-256 of ``rel``, in bounded memory wherever it lies."""
+    def crc32c(self, rel: str) -> str:
+        """CRC-32C of ``rel``, in bounded memory wherever it lies."""
         with telling(self.root.url(rel)), self.root.filesystem.open(self.root.path(rel), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return crc32c_of(file)
 
     @contextmanager
     def held(self, *, take_over: bool, on_wait: Callable[[str], None]) -> Iterator[LeaseHolder]:

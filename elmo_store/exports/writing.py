@@ -4,7 +4,6 @@ No file is written over: it takes its name on the condition that the name is fre
 wakes, finds its temporary file swept or the name taken, and damages nothing.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from dataclasses import replace
 
 from elmo_store.exports.outputs import ExportRefusedError, Output, Record, Standing
 from elmo_store.format.markers import ObjectRecord
+from elmo_store.storage.data import crc32c_of
 from elmo_store.storage.json_values import encoded_json
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
@@ -50,7 +50,7 @@ class Writing:
             with self._apart(rel) if self.output.root.is_local else _on_this_machine() as path:
                 yield path
                 with open(path, "rb") as file:
-                    line = ObjectRecord(rel, os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest())
+                    line = ObjectRecord(rel, os.path.getsize(path), crc32c_of(file))
                 self.record = replace(self.record, files={**self.record.files, rel: line}, left_out=dict(left_out))
                 self._put_record()
                 self._take_name(path, line)
@@ -106,7 +106,7 @@ class Writing:
         if taken:
             return
         self._holder.check()
-        if root.size(line.path) != line.bytes or self.output.sha256(line.path) != line.sha256:  # but an answer may be lost
+        if root.size(line.path) != line.bytes or self.output.crc32c(line.path) != line.crc32c:  # but an answer may be lost
             raise ExportRefusedError(f"{root.url(line.path)} was put there by somebody else while this export was written")
 
 

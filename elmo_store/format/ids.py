@@ -97,7 +97,7 @@ class HashTables:
         rel = self._path_of(number)
         if self._records is not None and rel not in self._records:
             raise ShardMissingError(f"{self._root.url(rel)} is not among the index's files")
-        table = read_table(self._root, rel, layout.IDS_SCHEMA, self._records[rel].sha256 if self._records else None)
+        table = read_table(self._root, rel, layout.IDS_SCHEMA, self._records[rel].crc32c if self._records else None)
         high, low, sentence = (table[name].to_numpy() for name in layout.IDS_SCHEMA.names)
         if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
             raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")

@@ -1,6 +1,6 @@
 """Indexes beside a store: complete or absent.
 
-The files of an index are written one by one; the record that names each with its size and SHA-256 is put last, in one put.
+The files of an index are written one by one; the record that names each with its size and CRC-32C is put last, in one put.
 Without its record an index is absent, whatever lies in its folder, and the next one that is made sweeps that away.
 """
 

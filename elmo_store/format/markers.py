@@ -1,6 +1,6 @@
 """Markers: the only proof that objects of a store are written.
 
-A marker is put after the objects that it names, each with its size and SHA-256. Presence of data proves nothing. There is one
+A marker is put after the objects that it names, each with its size and CRC-32C. Presence of data proves nothing. There is one
 for each shard, one for each stretch of parts (a run of parts that one worker numbered), and one for each run of id tables. What
 differs from run to run by nature (times, the worker, stamps) stands in ``stats``, apart from what two runs have in common; a
 hash at the marker's end covers both.
@@ -17,14 +17,14 @@ from msgspec import Meta
 
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
-from elmo_store.format.typed import Count, Sha256, converted
-from elmo_store.storage.data import Data, pieces_of, size_of
+from elmo_store.format.typed import Count, Crc32c, converted
+from elmo_store.storage.data import Data, crc32c_digits, size_of
 from elmo_store.storage.filesystems import is_inside
 from elmo_store.storage.json_values import parse_json
 from elmo_store.storage.root import Root
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
-Verify = Literal["none", "size", "stamp", "sha256"]
+Verify = Literal["none", "size", "stamp", "bytes"]
 CHECKSUM_RUN = 1024  # markers whose objects are hashed together, so that many workers can hash them
 Stats = Mapping[str, float | int | str]
 REPEATED_IDS = "repeated_ids"  # of an `IdsMarker`'s stats: sentences whose id an earlier one has
@@ -33,11 +33,11 @@ STAMPS = "stamps"  # of a marker's stats: the stamps of its objects when they we
 
 @dataclass(frozen=True)
 class ObjectRecord:
-    """One object: its path relative to the store, its size in bytes, its SHA-256 as 64 hexadecimal digits."""
+    """One object: its path relative to the store, its size in bytes, its CRC-32C as 8 hexadecimal digits."""
 
     path: Annotated[str, Meta(pattern="^[^/].*[^/]$|^[^/]$")]
     bytes: Count
-    sha256: Sha256
+    crc32c: Crc32c
 
     def __post_init__(self) -> None:
         if not is_inside(self.path):
@@ -46,10 +46,7 @@ class ObjectRecord:
     @classmethod
     def of(cls, path: str, data: Data) -> "ObjectRecord":
         """The record of an object whose bytes are ``data``."""
-        digest = hashlib.sha256()
-        for piece in pieces_of(data):
-            digest.update(piece)
-        return cls(path, size_of(data), digest.hexdigest())
+        return cls(path, size_of(data), crc32c_digits(data))
 
 
 @dataclass(frozen=True)
@@ -200,34 +197,20 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
         return f"{root.url(record.path)} is missing"
     if size != record.bytes:
         return f"{root.url(record.path)} has {size} bytes, its marker says {record.bytes}"
-    if verify == "sha256":
-        actual = root.sha256(record.path)
-        if actual != record.sha256:
-            return f"{root.url(record.path)} has SHA-256 {actual}, its marker says {record.sha256}"
+    if verify == "bytes":
+        actual = root.crc32c(record.path)
+        if actual != record.crc32c:
+            return f"{root.url(record.path)} has CRC-32C {actual}, its marker says {record.crc32c}"
     return None
 
 
-def put_marked(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[list[ObjectRecord], list[str]]:
-    """Put objects, path and bytes each; their records, and their stamps."""
+def put_objects(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[tuple[ObjectRecord, ...], dict[str, str]]:
+    """Put objects, path and bytes each; their records, and their stamps as a marker's stats have them."""
     records, stamps = [], []
     for path, data in objects:
         stamps.append(root.put_stamped(path, data))
         records.append(ObjectRecord.of(path, data))
-    return records, stamps
-
-
-def put_recorded(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[ObjectRecord, ...]:
-    """Put objects, path and bytes each; their records."""
-    records = []
-    for path, data in objects:
-        root.put(path, data)
-        records.append(ObjectRecord.of(path, data))
-    return tuple(records)
-
-
-def joined_stamps(stamps: Iterable[str]) -> str:
-    """Stamps of a marker's objects, in their order, as its stats have them."""
-    return "\n".join(stamps)
+    return tuple(records), {STAMPS: "\n".join(stamps)}
 
 
 def marker_fault(root: Root, marker: AnyMarker, verify: Verify) -> str | None:
@@ -246,7 +229,7 @@ def stamped_fault(root: Root, record: ObjectRecord, stamp: str, verify: Verify) 
     """What is wrong with an object that was put with ``stamp``; None if nothing is."""
     if verify == "none" or (verify == "stamp" and stamp and root.stamp(record.path) == stamp):
         return None
-    return object_fault(root, record, "sha256" if verify == "stamp" else verify, root.size(record.path))
+    return object_fault(root, record, "bytes" if verify == "stamp" else verify, root.size(record.path))
 
 
 def checksum(markers: Iterable[AnyMarker]) -> str:
@@ -257,11 +240,11 @@ def checksum(markers: Iterable[AnyMarker]) -> str:
 
 
 def run_digest(markers: Iterable[AnyMarker]) -> str:
-    """SHA-256 over the objects that one run of markers names, in their order: of the lines ``path TAB sha256 LF``."""
+    """SHA-256 over the objects that one run of markers names, in their order: of the lines ``path TAB crc32c LF``."""
     digest = hashlib.sha256()
     for marker in markers:
         for record in marker.objects:
-            digest.update(f"{record.path}\t{record.sha256}\n".encode())
+            digest.update(f"{record.path}\t{record.crc32c}\n".encode())
     return digest.hexdigest()
 
 

@@ -17,6 +17,7 @@ Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # neither infinite nor NaN
 Name = Annotated[str, Meta(min_length=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
+Crc32c = Annotated[str, Meta(pattern="^[0-9a-f]{8}$", max_length=8)]
 SHOWN_CHARACTERS = 80  # of a value in a message
 
 T = TypeVar("T")

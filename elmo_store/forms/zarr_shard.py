@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 from numcodecs.blosc import Blosc  # type: ignore[import-untyped]
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 from elmo_store.storage.data import Data, Whole
+from elmo_store.storage.data import crc32c as data_crc32c
 
 ABSENT = 2**64 - 1
 CRC_BYTES = 4
@@ -163,7 +163,7 @@ def _index(lengths: npt.NDArray[np.uint64], n_chunks: int) -> bytes:
 
 def crc32c(data: Any) -> bytes:
     """CRC-32C (Castagnoli) of bytes, an array or a view of them, little-endian."""
-    return int(google_crc32c.value(bytes(data))).to_bytes(CRC_BYTES, "little")
+    return data_crc32c(data).to_bytes(CRC_BYTES, "little")
 
 
 @cache

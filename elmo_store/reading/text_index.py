@@ -25,7 +25,7 @@ from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import ids, layout
 from elmo_store.format.index_record import publish, read_record, withdraw
 from elmo_store.format.manifest import Manifest, own_sha256
-from elmo_store.format.markers import ObjectRecord, put_recorded
+from elmo_store.format.markers import ObjectRecord, put_objects
 from elmo_store.reading.sentences import SentenceTable
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
@@ -190,7 +190,7 @@ def build(root: Root, manifest: Manifest, on_progress: Callable[[int], None] = l
             texts += len(numbers)
             tables = range(bucket * tables_of_bucket, (bucket + 1) * tables_of_bucket)
             encoded = ids.encode_tables(np.stack([high, low], axis=1), numbers, bits, tables, layout.text_table)
-            objects += put_recorded(holder.root, encoded)
+            objects += put_objects(holder.root, encoded)[0]
         facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
         publish(holder, layout.TEXT_INDEX, facts, objects)
     return facts

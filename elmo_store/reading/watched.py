@@ -90,7 +90,7 @@ class StoreRoot(Root):
     get_many = _confirmed(Root.get_many)
     get_tails = _confirmed(Root.get_tails)
     read_ranges = _confirmed(Root.read_ranges)
-    sha256 = _confirmed(Root.sha256)
+    crc32c = _confirmed(Root.crc32c)
 
 
 def opened_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[StoreRoot, Manifest]:

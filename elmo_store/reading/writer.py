@@ -26,7 +26,7 @@ from elmo_store.format.markers import (
     PartRange,
     ShardMarker,
     checksum,
-    put_recorded,
+    put_objects,
     write_marker,
 )
 from elmo_store.format.numbers import Array, Int8Rows
@@ -268,7 +268,8 @@ def write_part_group(
     for chunk in chunks:
         start = chunk * size - numbers.start
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + size]))
-    marker = PartGroupMarker(group, tuple(parts), put_recorded(root, objects), plan)
+    records, stamps = put_objects(root, objects)
+    marker = PartGroupMarker(group, tuple(parts), records, plan, stamps)
     write_marker(root, marker)
     return marker
 
@@ -290,7 +291,8 @@ def write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
     bits = layout.id_bits(view.n_sentences)
     pairs = ids.hashes(sentence.id for sentence in view.sentences())
     tables = ids.encode_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
-    marker = IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
+    records, stamps = put_objects(root, tables)
+    marker = IdsMarker(0, 0, 1 << bits, records, stats=stamps)
     write_marker(root, marker)
     return marker
 
@@ -299,7 +301,8 @@ def write_kept_ids(root: Root, store: StoreReader, run: int, tables: range, bits
     """Write some of 2^``bits`` id tables of a store or collection, from its members' own, and their marker, the ``run``-th."""
     rows = [_kept_ids(held, tables, bits) for held in store.held()]
     pairs, numbers = (np.concatenate(column) for column in zip(*rows, strict=True))
-    marker = IdsMarker(run, tables.start, len(tables), put_recorded(root, ids.encode_tables(pairs, numbers, bits, tables)), plan)
+    records, stamps = put_objects(root, ids.encode_tables(pairs, numbers, bits, tables))
+    marker = IdsMarker(run, tables.start, len(tables), records, plan, stamps)
     write_marker(root, marker)
     return marker
 
@@ -324,6 +327,7 @@ def write_shard(root: Root, manifest: Manifest, view: Readable, shard: int) -> S
     first, stop = manifest.shard_range(shard)
     states = rows_as(view, manifest.dtype, slice(first, stop))
     objects = forms.encode_shard(manifest, shard, states, *text_of_rows(view, first, stop))
-    marker = ShardMarker(shard, first, stop - first, put_recorded(root, objects))
+    records, stamps = put_objects(root, objects)
+    marker = ShardMarker(shard, first, stop - first, records, stats=stamps)
     write_marker(root, marker)
     return marker

@@ -2,13 +2,15 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+import google_crc32c
 import numpy as np
 
 Whole = bytes | bytearray
 Data = Whole | tuple[bytes | memoryview, ...]  # pieces follow each other; those of memory are of unsigned bytes, one dimension
 
+CRC_BYTES_AT_ONCE = 1 << 20  # hashed under the interpreter's lock: 0.2 ms
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
@@ -23,6 +25,36 @@ def pieces_of(data: Data) -> tuple[bytes | bytearray | memoryview, ...]:
 def size_of(data: Data) -> int:
     """Bytes of all pieces."""
     return sum(map(len, pieces_of(data)))
+
+
+def crc32c(data: Data) -> int:
+    """CRC-32C (Castagnoli) of the bytes of all pieces; by the processor's own instruction where it has one."""
+    value = 0
+    for piece in pieces_of(data):
+        view = np.frombuffer(piece, np.uint8)
+        view.flags.writeable = False  # the library takes no other
+        for first in range(0, len(view), CRC_BYTES_AT_ONCE):
+            value = google_crc32c.extend(value, view[first : first + CRC_BYTES_AT_ONCE])
+    return value
+
+
+def crc32c_digits(data: Data) -> str:
+    """`crc32c` as 8 hexadecimal digits, as markers and manifests have it."""
+    return f"{crc32c(data):08x}"
+
+
+def crc32c_of(file: BinaryIO) -> str:
+    """`crc32c_digits` of what is left of an open file, in bounded memory."""
+    value = 0
+    while piece := file.read(CRC_BYTES_AT_ONCE):
+        value = google_crc32c.extend(value, piece)
+    return f"{value:08x}"
+
+
+def crc32c_of_file(path: str) -> str:
+    """`crc32c_of` a local file."""
+    with open(path, "rb", buffering=0) as file:
+        return crc32c_of(file)
 
 
 def joined(data: Data) -> Whole:

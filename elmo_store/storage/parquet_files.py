@@ -4,7 +4,6 @@ A footer costs one request, row groups of any number of files one round of them.
 of its pages are read: a footer may lie about sizes, a page's own header is what a reader allocates by.
 """
 
-import hashlib
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
-from elmo_store.storage.data import Range, ShortReadError
+from elmo_store.storage.data import Range, ShortReadError, crc32c_digits
 from elmo_store.storage.root import Root
 
 TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
@@ -120,15 +119,15 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     return tables
 
 
-def read_table(root: Root, rel: str, schema: pa.Schema, sha256: str | None = None) -> pa.Table:
+def read_table(root: Root, rel: str, schema: pa.Schema, crc32c: str | None = None) -> pa.Table:
     """The columns of ``schema`` of a small file, read whole by one request.
 
-    ``sha256``: of its bytes, if that is known. ShardMissingError; ShardCorruptError for other bytes, columns that are
+    ``crc32c``: of its bytes, if that is known. ShardMissingError; ShardCorruptError for other bytes, columns that are
     missing or of another type, nulls, strings that are not UTF-8, and pages beyond `check_pages`.
     """
     with errors_name(root, rel):
         data = root.get(rel)
-        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        if crc32c is not None and crc32c_digits(data) != crc32c:
             raise ValueError("its record names other bytes")
         metadata = pq.read_metadata(pa.BufferReader(data))
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):

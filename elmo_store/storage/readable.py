@@ -1,17 +1,16 @@
 """What stands at a store's root on a disk or an object store, named, read and listed: whole objects, or ranges of them."""
 
-import hashlib
 import os
 import posixpath
 import shutil
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
-from elmo_store.storage.data import Range, ShortReadError, merged
+from elmo_store.storage.data import Range, ShortReadError, crc32c_digits, crc32c_of_file, merged
 from elmo_store.storage.failures import Calls, telling, told
 from elmo_store.storage.filesystems import (
     check_store_location,
@@ -133,7 +132,7 @@ class ReadableRoot:
         info = described(self.calls, self.path(rel))
         if info is None:
             return None
-        return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
+        return _stamp_of(info)
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
@@ -155,12 +154,9 @@ class ReadableRoot:
             raise ValueError(f"it has more than {MOST_JSON_BYTES:,} bytes")
         return parse_json(self.get(rel))
 
-    def sha256(self, rel: str) -> str:
-        """SHA-256 of ``rel``, 64 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
-        if not self.is_local:
-            return hashlib.sha256(self.get(rel)).hexdigest()
-        with open(self.path(checked(rel)), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+    def crc32c(self, rel: str) -> str:
+        """CRC-32C of ``rel``, 8 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
+        return crc32c_of_file(self.path(checked(rel))) if self.is_local else crc32c_digits(self.get(rel))
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
         """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
@@ -247,7 +243,11 @@ class ReadableRoot:
         """Called after an object was opened. A root of no store in particular has nothing to confirm: see `watched.StoreRoot`."""
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
-        """Relative name → bytes of every object below the folder ``prefix``, sorted, from one listing.
+        """Relative name → bytes of every object below the folder ``prefix``, as `listed` has them."""
+        return {rel: listed.size for rel, listed in self.listed(prefix).items()}
+
+    def listed(self, prefix: str = "") -> dict[str, "Listed"]:
+        """Relative name → size and `stamp` of every object below the folder ``prefix``, sorted, from one listing.
 
         Half-written temporary files are left out. Empty if there is no such folder.
         """
@@ -259,12 +259,16 @@ class ReadableRoot:
         except FileNotFoundError:
             return {}
         head = base.rstrip("/") + "/"
-        sizes: dict[str, int] = {}
+        listed: dict[str, Listed] = {}
         for path, info in sorted(infos.items()):
             is_temporary = posixpath.basename(path).startswith(TEMPORARY_PREFIX)
             if path.startswith(head) and info["type"] == "file" and not is_temporary:
-                sizes[path[len(head) :]] = int(info["size"])
-        return sizes
+                try:
+                    stamp = local_stamp(os.stat(path)) if self.is_local else _stamp_of(info)
+                except FileNotFoundError:  # removed since it was listed
+                    continue
+                listed[path[len(head) :]] = Listed(int(info["size"]), stamp)
+        return listed
 
     def names(self, folder: str) -> list[str]:
         """Names of what stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
@@ -287,6 +291,17 @@ class ReadableRoot:
         return described(self.calls, self.path(prefix)) is not None
 
 
+class Listed(NamedTuple):
+    """What a listing tells of an object: its size in bytes, and its stamp."""
+
+    size: int
+    stamp: str
+
+
+def _stamp_of(info: Mapping[str, Any]) -> str:
+    return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
+
+
 def folder_in_place_of(url: str) -> ShardCorruptError:
     """The error of a folder that has an object's name."""
     return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
@@ -299,6 +314,12 @@ def described(calls: Any, path: str) -> dict[str, Any] | None:
         return dict(calls.info(path))
     except FileNotFoundError:
         return None
+
+
+def comparable(stamp: str) -> str:
+    """What of a stamp outlives a copy that keeps times: of a local file's, the time of its last change."""
+    inode, dash, changed = stamp.partition("-")
+    return changed if dash and inode.isdecimal() else stamp
 
 
 def local_stamp(status: os.stat_result) -> str:

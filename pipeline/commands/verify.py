@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elmo_store.checking.verify import VerifyReport
 
 EPILOG = """\
-Without an option every object is read and compared with the size and SHA-256 that stand in its marker or in the manifest.
+Without an option every object is read and compared with the size and CRC-32C in its marker or in the manifest.
 --deep also decodes all of it and compares what the objects say with one another: sentences, tokens, rows, ids, both forms.
 --recompute embeds a random sample of the sentences again with the store's model and compares the vectors.
 """
@@ -23,6 +23,10 @@ Without an option every object is read and compared with the size and SHA-256 th
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="a complete store; any fsspec URL")
     add_option(parser, "--deep", "also decode all objects and compare them with one another", False)
+    add_option(
+        parser, "--quick", "read no object: compare sizes, and ETags or times, with those of one listing; bytes that changed "
+        "without them, as on a failing disk, are not seen", False,
+    )  # fmt: skip
     add_option(parser, "--recompute", "also embed N random sentences again and compare their vectors", 0, type=natural)
     add_option(parser, "--seed", "seed of the random choice of sentences", 0, type=natural)
     add_store_model(parser, "--recompute")
@@ -40,6 +44,8 @@ def _run(args: argparse.Namespace) -> int:
     from elmo_store.checking.verify import Fault, verify
     from elmo_store.errors import ManifestError, StoreIncompleteError
 
+    if args.quick and (args.deep or args.recompute):
+        raise CommandError(Exit.BAD_USAGE, "--quick reads no object: leave out --deep and --recompute, or --quick")
     try:
         store = locations.open_store(args.url, args.storage_options)
     except StoreIncompleteError as error:
@@ -48,7 +54,7 @@ def _run(args: argparse.Namespace) -> int:
         print(f"damaged: {error}")
         return Exit.DAMAGED
     with progress_bar("B", quiet=args.quiet) as bar:
-        report = verify(store, deep=args.deep, progress=lambda n_bytes: bar.update(n_bytes) and None)
+        report = verify(store, deep=args.deep, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None)
     faults = list(report.faults)
     recomputed: dict[str, Any] = {}
     if args.recompute:
@@ -72,6 +78,8 @@ def _as_json(url: str, report: "VerifyReport", faults: list[Any], recomputed: di
         "url": url,
         "sound": not faults,
         "deep": report.deep,
+        "quick": report.quick,
+        "by_size": report.by_size,
         "shards": report.shards,
         "sentences": report.sentences,
         "objects": report.objects,
@@ -82,7 +90,11 @@ def _as_json(url: str, report: "VerifyReport", faults: list[Any], recomputed: di
 
 
 def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any]) -> str:
-    how = "read, compared with their hashes and with one another" if report.deep else "read and compared with their hashes"
+    how = "read, compared with their checksums and with one another" if report.deep else "read and compared with their checksums"
+    if report.quick:
+        how = f"listed, none read; {report.objects - report.by_size:,} compared by size and ETag or time"
+        if report.by_size:
+            how += f", {report.by_size:,} by size alone"
     lines = [in_line(fault.text) for fault in faults]
     lines.append(
         f"{'damaged' if faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "

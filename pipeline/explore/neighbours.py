@@ -28,6 +28,7 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.format.layout import VECTOR_INDEX as FOLDER
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.mixing.scalar_mix import layers_of_states
+from elmo_store.storage.data import crc32c_of_file
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
@@ -235,7 +236,7 @@ def _build(holder: LeaseHolder, store: Store, on_progress: Callable[[int, int], 
         withdraw(root, FOLDER)
         objects = []
         for name, path in ((INDEX, index_path), (LENGTHS, lengths_path)):
-            objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
+            objects.append(ObjectRecord(name, path.stat().st_size, crc32c_of_file(str(path))))
             root.put_file(name, str(path))
     publish(holder, FOLDER, facts, objects)
     return facts
@@ -253,11 +254,6 @@ def _trained(store: Store, layers: Layers) -> Any:
     rows = np.concatenate([np.arange(b * TRAINING_BLOCK, min((b + 1) * TRAINING_BLOCK, n)) for b in blocks])
     index.train(layers.units(store.read(rows=rows))[0])
     return index
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _identity(store: Store) -> str:
@@ -333,7 +329,7 @@ def _local(root: Root, rel: str, record: IndexRecord, folder: Path | None) -> st
     if folder is not None:
         path = folder / Path(rel).name
         root.calls.get_file(root.path(rel), str(path))
-    if _sha256(path) != wanted.sha256:
+    if crc32c_of_file(str(path)) != wanted.crc32c:
         raise damaged(root, rel, "is not what its record says", REMEDY)
     return str(path)
 

@@ -222,10 +222,10 @@ def _of_somebody_else(store: Store, url: str, record: str, **fields: Any) -> Roo
     ("files", "says"),
     [
         (["notes.txt"], "is no record"),
-        ([{"path": "notes.txt", "bytes": 8, "sha256": "0" * 64}], "names notes.txt, which no export as npz writes here"),
-        ([{"path": "../own/x", "bytes": 8, "sha256": "0" * 64}], "is no record"),
-        ([{"path": "out", "bytes": 12, "sha256": "0" * 64}], "by its size or checksum"),
-        ([{"path": "out", "bytes": 11, "sha256": "0" * 64}], "by its size or checksum"),
+        ([{"path": "notes.txt", "bytes": 8, "crc32c": "0" * 8}], "names notes.txt, which no export as npz writes here"),
+        ([{"path": "../own/x", "bytes": 8, "crc32c": "0" * 8}], "is no record"),
+        ([{"path": "out", "bytes": 12, "crc32c": "0" * 8}], "by its size or checksum"),
+        ([{"path": "out", "bytes": 11, "crc32c": "0" * 8}], "by its size or checksum"),
         ([], "no out.export.json says"),
     ],
 )
@@ -246,7 +246,7 @@ def test_a_foreign_record_in_a_folder_removes_nothing(store: Store, tmp_path: Pa
     (tmp_path / "out").mkdir()
     for name in ("state.json", "000000.tar", "notes.txt"):
         (tmp_path / "out" / name).write_bytes(b"precious")
-        line = {"path": name, "bytes": 8, "sha256": "0" * 64}
+        line = {"path": name, "bytes": 8, "crc32c": "0" * 8}
         (tmp_path / "out/export.json").write_text(json.dumps({**record, "files": [line]}))
         with pytest.raises(ExportRefusedError, match=name):
             export(store, tmp_path / "out", "webdataset", overwrite=True)

@@ -25,7 +25,7 @@ Command = Callable[..., int]
 
 
 def marker(shard: int, tokens: int, **stats: float | int | str) -> ShardMarker:
-    return ShardMarker(shard, 0, tokens, (ObjectRecord("x", 100, "0" * 64),), "p", {"tokens": tokens, **stats})
+    return ShardMarker(shard, 0, tokens, (ObjectRecord("x", 100, "0" * 8),), "p", {"tokens": tokens, **stats})
 
 
 def markers_of(root: Root) -> list[ShardMarker]:

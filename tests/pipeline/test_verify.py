@@ -1,12 +1,14 @@
 """``elmo-store verify``: its report, its exit codes, and vectors that are computed again."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from elmo_store.format import layout
+from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.root import Root
 from model.engine.products import int8_problem
 from pipeline.cli.exit_codes import Exit
@@ -59,6 +61,35 @@ def test_vectors_are_computed_again_where_the_compiled_cell_is_not(
     assert "recomputed: " in capsys.readouterr().out
 
 
+def test_a_quick_look_reads_no_object_and_says_what_it_compared(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, copy, touched = tmp_path / "store", tmp_path / "copy", tmp_path / "touched"
+    assert embed(store) == Exit.COMPLETE
+    shutil.copytree(store, copy, copy_function=shutil.copy)  # without the times
+    shutil.copytree(store, touched)  # with them
+    (touched / layout.zarr_states_shard(0)).touch()
+
+    def quick(folder: Path, *options: str) -> tuple[int, str]:
+        capsys.readouterr()
+        return main(["verify", str(folder), "--quick", *options]), capsys.readouterr().out
+
+    code, shown = quick(store, "--json")
+    report = json.loads(shown)
+    assert (code, report["sound"], report["quick"]) == (Exit.COMPLETE, True, True)
+    assert report["by_size"] == len(read_manifest(Root(store)).objects)  # those of the manifest have no stamp
+    assert quick(touched)[0] == Exit.DAMAGED
+    assert "states/c/0/0/0 was replaced after its marker was put" in quick(touched)[1]
+    code, shown = quick(copy)
+    assert (code, "; 0 compared by size and ETag or time" in shown) == (Exit.COMPLETE, True)
+    for path in (copy / layout.zarr_states_shard(0), copy / layout.sentences_part(0)):
+        path.write_bytes(path.read_bytes()[:-1])
+        assert f"{path} has " in quick(copy)[1]
+    (copy / layout.zarr_states_shard(1)).unlink()
+    assert "states/c/1/0/0 is missing" in quick(copy)[1]
+    assert quick(store, "--deep")[0] == Exit.BAD_USAGE
+
+
 def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert embed(tmp_path / "store") == Exit.COMPLETE
     root = Root(tmp_path / "store")
@@ -69,7 +100,7 @@ def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["verify", str(tmp_path / "store")]) == Exit.DAMAGED
     shown = capsys.readouterr().out
-    assert "states/c/0/0/0 has SHA-256" in shown
+    assert "states/c/0/0/0 has CRC-32C" in shown
     assert "_shards/00001.json is not a marker" in shown
     root.put(layout.MANIFEST, root.get(layout.MANIFEST).replace(b'"warm"', b'"zero"'))
     assert main(["verify", str(tmp_path / "store")]) == Exit.DAMAGED

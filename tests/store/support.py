@@ -30,7 +30,7 @@ from elmo_store.format.markers import (
     PartRange,
     ShardMarker,
     checksum,
-    put_recorded,
+    put_objects,
     write_marker,
 )
 from elmo_store.format.numbers import Int8Rows, quantized
@@ -184,7 +184,7 @@ def write_shard(
 ) -> ShardMarker:
     lo, hi = manifest.shard_range(shard)
     objects = forms.encode_shard(manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi])
-    marker = ShardMarker(shard, lo, hi - lo, put_recorded(root, objects), stats={"tokens": hi - lo})
+    marker = ShardMarker(shard, lo, hi - lo, put_objects(root, objects)[0], stats={"tokens": hi - lo})
     write_marker(root, marker)
     return marker
 
@@ -193,7 +193,7 @@ def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"doc.txt:{i}" for i in range(n))
     tables = ids.encode_tables(pairs, np.arange(n), bits, range(1 << bits))
-    marker = IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
+    marker = IdsMarker(0, 0, 1 << bits, put_objects(root, tables)[0])
     write_marker(root, marker)
     return marker
 
@@ -229,7 +229,7 @@ def write_sentences(
     for chunk in range(-(-len(starts) // manifest.sentence_chunk)):
         entries = np.array(starts[chunk * manifest.sentence_chunk :][: manifest.sentence_chunk])
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries))
-    marker = PartGroupMarker(0, tuple(ranges), put_recorded(root, objects))
+    marker = PartGroupMarker(0, tuple(ranges), put_objects(root, objects)[0])
     write_marker(root, marker)
     return marker
 

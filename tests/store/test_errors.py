@@ -321,7 +321,7 @@ def test_verify_finds_one_changed_byte(written: Written, name: str) -> None:
     data = bytearray(written.root.get(name))
     data[len(data) // 3] ^= 1
     written.root.put(name, bytes(data))
-    with pytest.raises(ShardCorruptError, match=f"{name} has SHA-256 .* its marker says"):
+    with pytest.raises(ShardCorruptError, match=f"{name} has CRC-32C .* its marker says"):
         elmo_store.open(written.root.url()).verify()
 
 

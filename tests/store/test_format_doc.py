@@ -92,7 +92,7 @@ class TinyReader:
         digests = []
         for first in range(0, len(markers), 1024):
             run = markers[first : first + 1024]
-            lines = [f"{one['path']}\t{one['sha256']}\n" for marker in run for one in marker["objects"]]
+            lines = [f"{one['path']}\t{one['crc32c']}\n" for marker in run for one in marker["objects"]]
             digests.append(hashlib.sha256("".join(lines).encode()).hexdigest() + "\n")
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -216,7 +216,7 @@ def test_hashes_and_look_ups_of_the_page(tmp_path: Path) -> None:
     assert tiny.sentence_of_id("doc.txt:99") is None
     for one in tiny.manifest["objects"]:
         data = (tmp_path / "store" / one["path"]).read_bytes()
-        assert (len(data), hashlib.sha256(data).hexdigest()) == (one["bytes"], one["sha256"])
+        assert (len(data), f"{google_crc32c.value(data):08x}") == (one["bytes"], one["crc32c"])
     folders = [tmp_path / "store" / name for name in ("_shards", "_parts", "_ids")]
     assert all(tiny.is_sealed(path) for folder in folders for path in folder.iterdir())
     marked = [json.loads(path.read_text()) for folder in folders for path in folder.iterdir()]

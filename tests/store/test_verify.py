@@ -112,7 +112,7 @@ def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataO
 def test_any_flipped_bit_of_a_marker_is_found(tmp_path: Path) -> None:
     root = Root(tmp_path)
     stats: dict[str, float | str] = {"seconds_reading": 1e-05, "tokens": 3.0, "worker": "host:1", "stamps": "1-2\n3-4"}
-    write_marker(root, ShardMarker(0, 0, 3, (ObjectRecord("a", 1, "0" * 64),), "plan", stats))
+    write_marker(root, ShardMarker(0, 0, 3, (ObjectRecord("a", 1, "0" * 8),), "plan", stats))
     whole = root.get(layout.shard_marker(0))
     assert read_marker(root, 0) is not None
     for place in range(8 * len(whole)):

@@ -256,7 +256,7 @@ def test_every_operation_of_a_worker_s_root_is_tried_again(tmp_path: Path, monke
         "get": lambda: root.get("a"),
         "get_many": lambda: root.get_many(["a"]),
         "get_tails": lambda: root.get_tails({"a": 1}),
-        "sha256": lambda: root.sha256("a"),
+        "crc32c": lambda: root.crc32c("a"),
         "size": lambda: root.size("a"),
         "sizes": lambda: root.sizes(),
         "stamp": lambda: root.stamp("a"),

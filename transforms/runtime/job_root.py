@@ -228,7 +228,7 @@ class JobRoot(Root):
     get_many = _retried(Root.get_many)
     get_tails = _retried(Root.get_tails)
     read_ranges = _retried(Root.read_ranges)
-    sha256 = _retried(Root.sha256)
+    crc32c = _retried(Root.crc32c)
     size = _retried(Root.size)
     sizes = _retried(Root.sizes)
     put_file = _retried(Root.put_file, fenced=True)

@@ -22,10 +22,9 @@ from elmo_store.errors import LeaseLostError, ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, WeightSet, read_manifest
 from elmo_store.format.markers import (
-    STAMPS,
     ObjectRecord,
-    joined_stamps,
     marked,
+    put_objects,
     read_ids_marker,
     read_part_group_marker,
     write_marker,
@@ -132,13 +131,16 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> Outcome:
     marker = read(source, number)
     if marker is None:
         raise ShardMissingError(f"{source.url(f'{folder}/{number:05d}.json')} is missing: the source is damaged, verify it")
-    stamps = []
-    for record in marker.objects:
-        data = retry(partial(source.get, record.path), local=source.is_local, count=retries_of(target))
-        if ObjectRecord.of(record.path, data) != record:
-            raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
-        stamps.append(target.put_stamped(record.path, data))
-    write_marker(target, replace(marker, plan=str(target.get_json(PLAN)["id"]), stats={STAMPS: joined_stamps(stamps)}))
+
+    def objects() -> Iterator[tuple[str, bytes]]:
+        for record in marker.objects:
+            data = retry(partial(source.get, record.path), local=source.is_local, count=retries_of(target))
+            if ObjectRecord.of(record.path, data) != record:
+                raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
+            yield record.path, data
+
+    _, stamps = put_objects(target, objects())
+    write_marker(target, replace(marker, plan=str(target.get_json(PLAN)["id"]), stats=stamps))
     return Outcome(n_retries=retries_of(target).take())
 
 

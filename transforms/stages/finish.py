@@ -72,7 +72,7 @@ def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int
     On a local disk every byte is hashed; elsewhere an object whose stamp is that of the put is not read.
     """
     plan = str(root.get_json(PLAN)["id"])
-    done = done_shards(root, plan, [task.shard for task in tasks], "sha256" if root.is_local else "stamp")
+    done = done_shards(root, plan, [task.shard for task in tasks], "bytes" if root.is_local else "stamp")
     progress = ShardProgress(root)
     progress.written_before(sorted(done))
     progress.flush()

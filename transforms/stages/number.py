@@ -24,12 +24,10 @@ from elmo_store.format.fields import sentences_schema
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     REPEATED_IDS,
-    STAMPS,
     IdsMarker,
     PartGroupMarker,
     Stats,
-    joined_stamps,
-    put_marked,
+    put_objects,
     read_ids_marker,
     read_part_group_marker,
     write_marker,
@@ -79,10 +77,10 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
             hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
         yield from _start_chunks(root, manifest, group, starts)
 
-    records, stamps = put_marked(root, objects())
+    records, stamps = put_objects(root, objects())
     _put_hashes(root, group, manifest.sizes.sentences, np.concatenate(hashes))
-    ranges, stats = tuple(part.range for part in group.parts), {STAMPS: joined_stamps(stamps)}
-    write_marker(root, PartGroupMarker(group.number, ranges, tuple(records), identity(group, manifest), stats))
+    ranges = tuple(part.range for part in group.parts)
+    write_marker(root, PartGroupMarker(group.number, ranges, records, identity(group, manifest), stamps))
     return Outcome(n_retries=retries_of(root).take())
 
 
@@ -236,11 +234,11 @@ def merge_ids(run: int, root: Root) -> Outcome:
         return Outcome(n_retries=retries_of(root).take())
     rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
     tables = range(run * tables_of_run, (run + 1) * tables_of_run)
-    records, stamps = put_marked(root, ids.encode_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
+    records, stamps = put_objects(root, ids.encode_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
     in_order = rows[np.lexsort((rows[:, 1], rows[:, 0])), :2]
     repeated = int((in_order[1:] == in_order[:-1]).all(axis=1).sum())
-    stats: Stats = {STAMPS: joined_stamps(stamps), REPEATED_IDS: repeated}
-    write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), str(plan["id"]), stats))
+    stats: Stats = {**stamps, REPEATED_IDS: repeated}
+    write_marker(root, IdsMarker(run, tables.start, len(tables), records, str(plan["id"]), stats))
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
         root.remove_many(sources)
     return Outcome(n_retries=retries_of(root).take())

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import STAMPS, ShardMarker, joined_stamps, put_marked, write_marker
+from elmo_store.format.markers import ShardMarker, put_objects, write_marker
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import shards as forms
 from elmo_store.storage.root import Root
@@ -212,14 +212,14 @@ def write_shard(
     """
     began = time.perf_counter()
     task = text.task
-    records, stamps = put_marked(root, forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index))
+    records, stamps = put_objects(root, forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index))
     timed: dict[str, float | str] = {
         "seconds_writing": time.perf_counter() - began,
         "finished": time.time(),
         "worker": this_worker(),
         "run": run_of(root),
-        STAMPS: joined_stamps(stamps),
+        **stamps,
     }
-    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), plan, {**stats, **timed})
+    marker = ShardMarker(task.shard, task.first_row, task.n_rows, records, plan, {**stats, **timed})
     write_marker(root, marker)
     return marker
