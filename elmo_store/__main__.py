@@ -17,7 +17,7 @@ from typing import NoReturn
 
 # What a command may lack, by the first name of the import that failed → the extra that brings it.
 EXTRAS: Mapping[str, str] = {
-    **dict.fromkeys(("apache_beam", "torch", "nltk", "h5py", "ijson", "shtab", "tomli_w"), "embed"),
+    **dict.fromkeys(("apache_beam", "torch", "nltk", "h5py", "ijson"), "embed"),
     "matplotlib": "plot",
     **dict.fromkeys(("starlette", "uvicorn", "duckdb", "faiss"), "explore"),
     "s3fs": "s3",

@@ -62,7 +62,6 @@ environment:
   ELMO_STORE_CACHE  folder for downloaded models
                     (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
   NO_COLOR          if set, no colour on a terminal"""
-SHELLS = ("bash", "zsh", "tcsh")
 
 
 def package_version() -> str:
@@ -101,8 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(asked: str, arguments: list[str]) -> int:
-    if asked in SHELLS and arguments[0] == "--print-completion":
-        return _print_completion(asked)
     parser, commands = build_parser({asked})
     if asked not in commands:
         parser.parse_args(arguments)  # help, version, or no such command
@@ -127,14 +124,11 @@ def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]
         ours = config.option_names(leaf)
         leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
     args = parser.parse_args(arguments)
-    if args.print_config:
-        print(config.as_toml(leaf, args, beam_args), end="")
-        return Exit.COMPLETE
     args.beam_args = beam_args
     _check_no_option_is_empty(leaf, args)
     command.check(args)
     locations.check(locations.of_every_command(args, command.touches(args)))
-    logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
+    logs.configure(args.log_level)
     _say_loading(loads, arguments)
     return int(command.run(args))
 
@@ -155,7 +149,7 @@ def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) ->
 
 def _say_loading(what: str, arguments: Sequence[str]) -> None:
     """A line at once about what takes seconds from here on."""
-    if what and "--quiet" not in arguments and "--print-config" not in arguments:
+    if what and "--quiet" not in arguments:
         print(f"loading {what} …", file=sys.stderr, flush=True)
 
 
@@ -186,7 +180,6 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Co
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
-    parser.add_argument("--print-completion", choices=SHELLS, help="a script for tab completion in this shell")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
     commands: dict[str, Command] = {}
     for name, (module, line) in COMMANDS.items():
@@ -242,21 +235,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         common, "--config", "options from a TOML file, keys = names without dashes, Beam's in [beam]; the command line wins",
         action="append", metavar="FILE",
     )  # fmt: skip
-    add_option(common, "--print-config", "print all options as such a file and end", False)
     add_option(
-        common, "--log-level", "what is logged, Beam's own log too", choices=logs.LEVELS,
-        unset="warning on the terminal without Beam's, info in the file",
+        common, "--log-level", "what is logged on the terminal, Beam's own log too", choices=logs.LEVELS,
+        unset="warning without Beam's",
     )  # fmt: skip
-    add_option(common, "--log-file", "also log to this file, appending", metavar="FILE")
-
-
-def _print_completion(shell: str) -> int:
-    """Print a completion script made from the parsers themselves."""
-    import shtab
-
-    parser, _ = build_parser(set(COMMANDS))
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            action.help = None  # what help leaves out, shtab leaves out too
-    print(shtab.complete(parser, shell=shell))
-    return int(Exit.COMPLETE)

@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.cli.exit_codes import CommandError, Exit
 
 BEAM = "beam"
-NOT_SETTINGS = frozenset({"help", "version", "config", "print_config"})
+NOT_SETTINGS = frozenset({"help", "version", "config"})
 
 
 def leaf_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, int]:
@@ -124,34 +124,3 @@ def beam_arguments(table: Any, file: str) -> list[str]:
             else:
                 arguments.append(f"--{name}={_text(item, f'{file}: beam.{name}')}")
     return arguments
-
-
-def beam_table(arguments: Sequence[str]) -> dict[str, Any]:
-    """The inverse of `beam_arguments`, of arguments that `beam_options.split_arguments` set apart."""
-    values: dict[str, list[Any]] = {}
-    rest = list(arguments)
-    while rest:
-        name, equals, value = rest.pop(0).removeprefix("--").partition("=")
-        followed = not equals and rest and not rest[0].startswith("--")
-        item: Any = rest.pop(0) if followed else value if equals else True
-        values.setdefault(name, []).append(item)
-    return {name: items[0] if len(items) == 1 else items for name, items in values.items()}
-
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("env:")
-
-
-def as_toml(leaf: argparse.ArgumentParser, args: argparse.Namespace, beam_args: Sequence[str]) -> str:
-    """Every setting of a command after file and command line, as ``--config`` reads it back. Unset ones are comments.
-
-    Values of storage options may be secrets: those that are not named (``env:NAME``) are left out.
-    """
-    import tomli_w
-
-    values = {key: getattr(args, action.dest) for key, action in _settings(leaf)}
-    for key in [key for key in values if key.endswith("storage-options") and values[key]]:
-        values[key] = {name: value if _is_named(value) else "env:" for name, value in values[key].items()}
-    unset = "".join(f"# {key} is not set\n" for key, value in values.items() if value is None)
-    tables = {BEAM: beam_table(beam_args)} if beam_args else {}
-    return unset + tomli_w.dumps({key: value for key, value in values.items() if value is not None} | tables)

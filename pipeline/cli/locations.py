@@ -220,10 +220,9 @@ def _google_server(location: Location) -> tuple[str, int]:
 
 
 def of_every_command(args: argparse.Namespace, touched: Touched) -> Touched:
-    """``touched`` and what the options of every command add."""
+    """``touched`` and the files of ``--config``."""
     config = [Location("--config", file) for file in args.config or ()]
-    log = [Location("--log-file", args.log_file)] if args.log_file else []
-    return Touched([*touched.reads, *config], [*touched.writes, *log], touched.own)
+    return Touched([*touched.reads, *config], touched.writes, touched.own)
 
 
 def _check_no_overlap(touched: Touched) -> None:

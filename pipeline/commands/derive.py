@@ -18,9 +18,8 @@ from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
-from pipeline.commands import report
 from pipeline.commands.export import write_export
-from pipeline.jobs.spec import EmbedOptions, add_embed_option
+from pipeline.jobs.spec import add_embed_option
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
@@ -82,16 +81,15 @@ def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
         add_embed_option(writing, name)
     screen = parser.add_argument_group("storage and screen")
     add_storage_options(screen, "all that is read and written")
-    for name in ("verbose", "report", "quiet", "metrics_port"):
+    for name in ("quiet", "metrics_port"):
         add_embed_option(screen, name)
     clusters = parser.add_argument_group("clusters and clouds")
-    for name in ("no_wait", "shared_disk", "max_outage_seconds"):
+    for name in ("no_wait", "shared_disk"):
         add_embed_option(clusters, name)
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError for a report or metrics that can't be had."""
-    report.check_possible(args)
+    """CommandError for metrics that can't be had."""
     telemetry.check(args.metrics_port, waits=not args.no_wait)
 
 
@@ -101,9 +99,8 @@ def _check_mix(args: argparse.Namespace) -> None:
         if args.weights is None or args.per:
             raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")
         return
-    given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait, "--report": args.report}
+    given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait}
     given["--metrics-port"] = args.metrics_port
-    given["--max-outage-seconds"] = args.max_outage_seconds != EmbedOptions.max_outage_seconds
     if unused := [option for option, value in given.items() if value]:
         raise CommandError(Exit.BAD_USAGE, f"--pool has no use for {unused[0]}: leave it out")
     if args.dtype == "int8":
@@ -122,14 +119,14 @@ def _mix_touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace, manifest_of: "Callable[[Store], Manifest]") -> int:
-    """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began.
+    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began.
 
     ``manifest_of`` the source: the output's, incomplete.
     """
     with nothing_to_collect():
         from pipeline.jobs.derive_job import run_job
 
-    return report.after_job(run_job(args, manifest_of), args)
+    return run_job(args, manifest_of)
 
 
 def _convert(args: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ from pipeline.cli import locations, telemetry
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.importing import nothing_to_collect
-from pipeline.commands import report
 from pipeline.jobs import spec
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     spec.parse(args)
-    report.check_possible(args)
     telemetry.check(args.metrics_port, waits=not args.no_wait)
 
 
@@ -37,13 +35,13 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began."""
+    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     options = spec.parse(args)
-    if options.preview is not None or options.dry_run:
+    if options.dry_run:
         from pipeline.jobs import dry_run
 
-        return dry_run.preview(options) if options.preview is not None else dry_run.dry_run(options)
-    return report.after_job(_run_job(options, args.beam_args), args)
+        return dry_run.dry_run(options)
+    return _run_job(options, args.beam_args)
 
 
 def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:

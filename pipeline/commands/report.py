@@ -1,4 +1,4 @@
-"""``elmo-store report STORE``: one HTML file about its job, text and vectors; also at the end of a job that was asked for it."""
+"""``elmo-store report STORE``: one HTML file about its job, text and vectors."""
 
 import argparse
 import os
@@ -9,7 +9,6 @@ from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.importing import is_installed
 
 if TYPE_CHECKING:
     from elmo_store.storage.root import Root
@@ -44,23 +43,6 @@ def _run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
     return Exit.COMPLETE
-
-
-def check_possible(args: argparse.Namespace) -> None:
-    """CommandError (bad usage) if a job was asked for its report and can't draw it, or will not wait for its own end."""
-    if args.report and args.no_wait:
-        raise CommandError(Exit.BAD_USAGE, "--report is written at the job's end: leave out --no-wait, or give `report` later")
-    if args.report and not is_installed("matplotlib"):
-        raise CommandError(Exit.BAD_USAGE, "--report needs Matplotlib: pip install '.[plot]' in elmo-store's checkout")
-
-
-def after_job(code: Exit, args: argparse.Namespace) -> Exit:
-    """The exit code of a job, after its report, if that was asked for and the job is complete."""
-    if args.report and code == Exit.COMPLETE:
-        from elmo_store.storage.root import Root
-
-        print(f"report: {write_report(Root(getattr(args, 'into', '') or args.output, args.storage_options))}")
-    return code
 
 
 def write_report(root: "Root", output: str | None = None) -> str:

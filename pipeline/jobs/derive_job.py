@@ -72,7 +72,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
-        terms = LeaseTerms(is_local(runner), waits, args.take_over, console_of(runner), args.max_outage_seconds)
+        terms = LeaseTerms(is_local(runner), waits, args.take_over, console_of(runner))
 
         def earlier_run() -> Manifest | None:
             existing = standing(target, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""A look before the work: the first records, or what the job will come to, from a sample of its input or all of it."""
+"""A look before the work: the first records, and what the job will come to, from a sample of its input."""
 
 import logging
 import sys
@@ -30,6 +30,7 @@ MEASURED_SENTENCES = 4096
 SAMPLED_SPLITS = 16
 SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
+SHOWN_RECORDS = 10
 OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
 FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
 SCRIPTS_OF_LANGUAGE = {
@@ -54,7 +55,6 @@ class Sample:
     n_rejected: int
     seconds: float
     scripts: Mapping[str, int]  # of tokens with letters
-    exact: bool  # it is the whole input
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,15 @@ class Estimate:
         return round(self.n_rows * row_bytes * OVERHEAD)
 
 
-def take_sample(
-    splits: Sequence[Split], settings: ReadSettings, storage_options: Mapping[str, Any] | None, *, exact: bool = False
-) -> Sample:
-    """Read the beginnings of splits from all over the input, the first and the last among them, or (``exact``) all of it.
+def take_sample(splits: Sequence[Split], settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> Sample:
+    """Read the beginnings of splits from all over the input, the first and the last among them.
 
     InputError for what can't be read.
     """
     began = time.perf_counter()
     totals = Counter[str]()
     scripts = Counter[str]()
-    n = len(splits) if exact else min(len(splits), SAMPLED_SPLITS)
+    n = min(len(splits), SAMPLED_SPLITS)
     for split in (splits[round(i * (len(splits) - 1) / max(1, n - 1))] for i in range(n)):
         source, records = open_split(split, settings, storage_options)
         for number, record in enumerate(records, 1):
@@ -90,17 +88,16 @@ def take_sample(
                 scripts.update(script for script in map(script_of, record.tokens) if script != NO_SCRIPT)
             else:
                 totals["rejected"] += 1
-            if not exact and (number >= SAMPLED_RECORDS or source.bytes_read >= SAMPLED_BYTES):
+            if number >= SAMPLED_RECORDS or source.bytes_read >= SAMPLED_BYTES:
                 break
         totals["bytes"] += source.bytes_read
-    return Sample(
-        totals["bytes"], totals["sentences"], totals["tokens"], totals["rejected"], time.perf_counter() - began, scripts, exact
-    )
+    seconds = time.perf_counter() - began
+    return Sample(totals["bytes"], totals["sentences"], totals["tokens"], totals["rejected"], seconds, scripts)
 
 
 def estimate(sample: Sample, input_bytes: int, *, boundaries: bool) -> Estimate:
     """What a job on ``input_bytes`` bytes (as stored) comes to; ``boundaries``: a sentence has rows for BOS and EOS too."""
-    factor = 1.0 if sample.exact or not sample.bytes else input_bytes / sample.bytes
+    factor = input_bytes / sample.bytes if sample.bytes else 1.0
     n_tokens = round(sample.n_tokens * factor)
     n_boundaries = 2 * round((sample.n_sentences - sample.n_rejected) * factor) if boundaries else 0
     return Estimate(n_tokens, n_tokens + n_boundaries, sample.seconds * factor)
@@ -143,19 +140,11 @@ def check_size(root: Root, manifest: Manifest, source: Input, model: str | None)
         raise CommandError(
             Exit.BAD_LOCATION,
             f"the output {root} has {human_bytes(free)} free and the store takes about {human_bytes(size)}: give "
-            "another --output, or fewer --states, or --sample",
+            "another --output, or fewer --states",
         )
 
 
-def preview(options: EmbedOptions) -> Exit:
-    """Print the first records, an id and its tokens a line."""
-    with opened_input(options) as source:
-        for line in islice(_preview_lines(source), options.preview):
-            print(line)
-    return Exit.COMPLETE
-
-
-def _preview_lines(source: Input) -> Iterator[str]:
+def _first_lines(source: Input) -> Iterator[str]:
     """The records as lines: id, then tokens between spaces, or why it was refused."""
     from transforms.stages.number import sentence_id
 
@@ -173,13 +162,14 @@ def _preview_lines(source: Input) -> Iterator[str]:
 
 
 def dry_run(options: EmbedOptions) -> Exit:
-    """Print what the job would come to; nothing is written."""
+    """Print the first records and what the job would come to; nothing is written."""
     with opened_input(options) as source:
-        sample = take_sample(source.readable_here(), source.settings, source.storage_options, exact=options.exact)
+        for line in islice(_first_lines(source), SHOWN_RECORDS):
+            print(line)
+        sample = take_sample(source.readable_here(), source.settings, source.storage_options)
         model = model_options(options.model)
         stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
-        # A rate that is given needs neither the model's weights nor the engine.
-        rate = (options.tokens_per_second or _measured(options, source) / (options.workers or 1)) * (options.workers or 1)
+        rate = _measured(options, source) * (options.workers or 1)
         job = estimate(sample, source.n_bytes, boundaries=options.boundaries)
     for line in _lines(options, sample, job, job.store_bytes(stored), job.n_tokens / rate if rate else None):
         print(line)
@@ -190,13 +180,12 @@ def dry_run(options: EmbedOptions) -> Exit:
 
 def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: int, computing: float | None) -> Iterator[str]:
     """What a dry run prints. ``computing``: seconds; None where no rate is known."""
-    about = "" if sample.exact else "about "
-    of = "all of the input" if sample.exact else f"a sample of {human_bytes(sample.bytes)}"
     refused = f"{quantity(sample.n_rejected, 'record')} refused"
-    yield f"from {of}: {quantity(sample.n_sentences, 'sentence')}, {quantity(sample.n_tokens, 'token')}, {refused}"
-    yield f"  tokens    {about}{job.n_tokens:,}"
-    yield f"  shards    {about}{-(-job.n_rows // options.shard_rows):,}"
-    yield f"  store     {about}{human_bytes(store_bytes)}"
+    text = f"{quantity(sample.n_sentences, 'sentence')}, {quantity(sample.n_tokens, 'token')}, {refused}"
+    yield f"from a sample of {human_bytes(sample.bytes)}: {text}"
+    yield f"  tokens    about {job.n_tokens:,}"
+    yield f"  shards    about {-(-job.n_rows // options.shard_rows):,}"
+    yield f"  store     about {human_bytes(store_bytes)}"
     free = Root(options.output, options.storage_options).free_bytes() if options.output else None
     if free is not None:
         yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < store_bytes else "")
@@ -218,7 +207,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
 
     _, weights = load_model(options.model)
     here = decided(options)
-    chosen: dict[str, Any] = {name: getattr(here, name) for name in ("device", "precision", "threads", "lanes")}
+    chosen: dict[str, Any] = {name: getattr(here, name) for name in ("device", "precision", "threads")}
     engine = Embedder(weights, StartState.zero(weights.options), EngineSettings(**chosen))
     records = (
         record

@@ -159,7 +159,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     """
     loading = loading or LoadingModel(options.model, options.start_state)
     local = is_local(pipeline_options)
-    terms = LeaseTerms(local, not options.no_wait, options.take_over, console_of(pipeline_options), options.max_outage_seconds)
+    terms = LeaseTerms(local, not options.no_wait, options.take_over, console_of(pipeline_options))
     output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     check_reach(pipeline_options, [output, *inputs], shared_disk=options.shared_disk)
@@ -172,7 +172,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
         manifest = new_manifest(options, source, model)
         known = None
         if options.into:
-            root, model, known = member_of(root, manifest, model, reuse=not options.no_reuse)
+            root, model, known = member_of(root, manifest, model)
         settings = job_settings(options, pipeline_options, root, source, model, manifest)
         settings = replace(settings, embed=replace(settings.embed, known=known))
         in_process = local and n_local_processes(pipeline_options) == 1
@@ -252,13 +252,17 @@ def job_settings(
     call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
     workers = workers_of(runner)
     in_one_process = is_local(runner) and workers.n == 1
-    engine = {name: getattr(options, name) for name in ("precision", "device", "lanes")}
     embed = EmbedSettings(
         root=root,
         run_id="",
         fingerprint=manifest.model.fingerprint,
         start_sha256="",
-        engine=engine | {"cell": manifest.job["cell"], "threads": options.threads or workers.threads},
+        engine={
+            "precision": options.precision,
+            "device": options.device,
+            "cell": manifest.job["cell"],
+            "threads": options.threads or workers.threads,
+        },
         writers=CUDA_WRITERS if cuda else 1,
         model=options.model,
     )

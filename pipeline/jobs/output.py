@@ -1,6 +1,5 @@
 """The output of every job: what stands there, whether it is this very job, who holds it, and what may be removed."""
 
-import math
 import platform
 import sys
 import time
@@ -41,6 +40,7 @@ from transforms.runtime.work import PROBLEM, REFUSED
 ENGINE_PATIENCE_SECONDS, LEFT_PATIENCE_SECONDS = 120.0, 900.0
 PACKAGES = ("elmo-store", "apache-beam", "torch", "numpy", "pyarrow", "zarr", "nltk", "safetensors")  # that bytes depend on
 FILES_SHOWN = 5
+MAX_OUTAGE_SECONDS = 300.0  # of the storage, then an engine's job is cancelled
 T = TypeVar("T")
 
 
@@ -173,14 +173,12 @@ class LeaseTerms:
         waits: this process stays until the job ends.
         take_over: push another run aside.
         console: the page of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
-        max_outage_seconds: of the output's storage, before an engine's job is cancelled.
     """
 
     local: bool
     waits: bool
     take_over: bool
     console: str | None = None
-    max_outage_seconds: float = math.inf
 
 
 class LeaseHolder(lease.LeaseHolder):
@@ -195,7 +193,7 @@ class LeaseHolder(lease.LeaseHolder):
             heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
             holder = cls.take(
                 root, run, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
-                max_outage_seconds=terms.max_outage_seconds,
+                max_outage_seconds=MAX_OUTAGE_SECONDS,
                 on_progress=partial(print, file=sys.stderr, flush=True),
             )  # fmt: skip
         except LeaseHeldError as error:

@@ -165,7 +165,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
     )
 
 
-def member_of(root: Root, manifest: Manifest, model: LoadedModel, *, reuse: bool) -> tuple[Root, LoadedModel, KnownSource | None]:
+def member_of(root: Root, manifest: Manifest, model: LoadedModel) -> tuple[Root, LoadedModel, KnownSource | None]:
     """The member's own root in the collection at ``root``, the model with the collection's start state, what may be copied.
 
     The same job is the same member, so the same command continues. CommandError if something else stands at ``root``,
@@ -183,4 +183,4 @@ def member_of(root: Root, manifest: Manifest, model: LoadedModel, *, reuse: bool
         model = replace(model, start=StartState.from_bytes(first.get(START_STATE)))  # other machines may round otherwise
     begun = replace(manifest, start_state=StartStateInfo(model.start.kind, model.start.sha256))
     check_agrees(str(root), newest.store, "what is asked for", begun)
-    return own, model, source_of(root, newest, manifest.job) if reuse else None
+    return own, model, source_of(root, newest, manifest.job)

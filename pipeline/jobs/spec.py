@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import above_zero, add_option, count, json_object, not_negative, port, threads
+from pipeline.cli.arguments import add_option, json_object, not_negative, port, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -55,9 +55,8 @@ class EmbedOptions:
 
     inputs: tuple[str, ...]
     output: str = _option(
-        "", "folder or URL of the store to write (required, unless --into, --preview or --dry-run is given)", "", unset=None,
-        metavar="URL",
-    )  # fmt: skip
+        "", "folder or URL of the store to write (required, unless --into or --dry-run is given)", "", unset=None, metavar="URL"
+    )
     model: str | None = _option(
         "", "a name that `elmo-store models` lists, or a folder or URL with options.json and weights.hdf5 or "
         "weights.safetensors", unset="the packaged model", metavar="NAME|FOLDER|URL",
@@ -66,7 +65,6 @@ class EmbedOptions:
         "", "instead of --output: a collection, new or not, to which the store is added; sentences whose tokens it already has "
         "are copied, not computed", "", "none", metavar="URL",
     )  # fmt: skip
-    no_reuse: bool = _option("", "with --into: compute all sentences, to the same bytes", False)
     input_format: str = _option(
         "reading", "lines = a tokenised sentence per line, text = running text, conll = a word per line, in columns",
         "auto", "auto, by file name; text that begins with tokenised sentences is read as lines",
@@ -86,10 +84,6 @@ class EmbedOptions:
         f"({', '.join(FIELD_TYPES)}); all = all that a sample has",
         unset="none; with --into, the collection's",
         metavar="NAME[=COLUMN][:TYPE],…|all", formats=(*_FIELDS, "conllu", "conll"), job=True,
-    )  # fmt: skip
-    null_misfits: bool = _read(
-        "with --keep-fields: a value that does not fit its column becomes null", False, "off, its record is refused",
-        formats=(*_FIELDS, "conllu", "conll"),
     )  # fmt: skip
     tokenizer: str | None = _read(
         "how a string becomes tokens; unicode splits at white space of every kind, as allennlp elmo and bilm-tf do",
@@ -112,18 +106,11 @@ class EmbedOptions:
         "lines: also keep each line as it stands (column text of sentences/), by which export --format allennlp names it",
         False, formats=("lines",),
     )  # fmt: skip
-    max_sentence_tokens: int | None = _read(
-        "text and documents: cut longer sentences into several of N tokens", unset="512",
-        type=int, formats=("text", *_FIELDS), least=1,
-    )  # fmt: skip
     encoding: str | None = _read(
         "encoding of the input's text, such as latin-1 or utf-16", unset="utf-8", metavar="NAME",
         formats=tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
     )  # fmt: skip
     max_sentences: int | None = _read("read only the first N sentences of the input", unset="all", type=int, least=1)
-    sample: float | None = _read(
-        "read only this share of the records, always the same ones, such as 0.01", unset="all", type=float, metavar="SHARE"
-    )
     on_bad_file: str = _read(
         "a damaged file: stop = the job ends once all files are looked at, and names every bad one; reject = what comes before "
         "the damage is read, the rest is one rejected record", "stop", choices=("stop", "reject"),
@@ -167,12 +154,11 @@ class EmbedOptions:
         "device of all workers", "auto", "auto = a GPU if this machine has one; CPUs on engines elsewhere",
         choices=("auto", "cpu", "cuda"), job=True,
     )  # fmt: skip
-    lanes: int | None = _compute("sentences computed side by side", unset="the engine's choice", type=int, job=True, least=1)
     threads: int | None = _compute(
         "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads, least=1,
     )  # fmt: skip
     workers: int | None = _compute(
-        "processes on this machine, each with a model and its share of the cores; with --dry-run workers of any kind",
+        "processes on this machine, each with a model and its share of the cores; with --dry-run machines like this one",
         unset="1", type=int, least=1, local=True,
     )  # fmt: skip
     accelerator: str = _compute(
@@ -186,9 +172,7 @@ class EmbedOptions:
     input_storage_options: dict[str, Any] | None = _storage(
         "the same for the inputs", unset="those of --storage-options", type=json_object, metavar="JSON"
     )
-    report: bool = _storage("write report.html beside the finished store", False)
     quiet: bool = _storage("no progress, only an engine's id of the job and the summary", False)
-    verbose: bool = _storage("also show what Beam logs about itself", False)
     metrics_port: int | None = _storage(
         "while this command runs, serve Prometheus metrics at http://HOST:PORT/metrics; for OpenTelemetry set its OTEL_… "
         "variables; needs the extra metrics", unset="off", type=port, metavar="PORT",
@@ -199,16 +183,9 @@ class EmbedOptions:
     shared_disk: bool = _cluster(
         "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
     )
-    max_outage_seconds: int = _cluster(
-        "cancel an engine's job once its output's storage could not be reached for N seconds", 300, type=count
-    )
-    preview: int | None = _size("print ids and tokens of the first N sentences and end", unset="off", type=int, least=1)
     dry_run: bool = _size(
-        "read a sample of the input, print tokens, shards, bytes, time and cost, and end; nothing is written", False
-    )
-    exact: bool = _size("with --dry-run: read all of the input", False, "a sample")
-    tokens_per_second: float | None = _size(
-        "with --dry-run: tokens that one worker computes per second", unset="measured here for some seconds", type=above_zero,
+        "read a sample of the input, print its first sentences and the job's tokens, shards, bytes, time and cost, and end; "
+        "nothing is written", False,
     )  # fmt: skip
     price_per_hour: float | None = _size(
         "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=not_negative
@@ -311,27 +288,20 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         value, least = getattr(options, option.name), option.metadata["least"]
         if value is not None and value < least:
             problems.append(f"{flag(option.name)} {value} leaves nothing to do: give {least} or more, or leave it out")
-    for name in () if options.dry_run else ("exact", "tokens_per_second", "price_per_hour"):
-        if getattr(options, name):
-            problems.append(f"{flag(name)} belongs to --dry-run: leave it out, or add that")
+    if options.price_per_hour is not None and not options.dry_run:
+        problems.append("--price-per-hour belongs to --dry-run: leave it out, or add that")
     if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
-    if options.null_misfits and not any(options.kept_fields) and not options.into:
-        problems.append("--null-misfits belongs to --keep-fields: leave it out, or name fields to keep")
     if options.input_format != "auto":
         problems += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):
         problems.append(f"--encoding {options.encoding} is no text encoding that Python knows: try utf-8, latin-1 or utf-16")
     if not 0 <= options.max_reject_rate <= 1:
         problems.append(f"--max-reject-rate {options.max_reject_rate} is no share: give 0 to 1, such as 0.1")
-    if options.sample is not None and not 0 < options.sample <= 1:
-        problems.append(f"--sample {options.sample} is no share: give more than 0 and at most 1, such as 0.01")
-    if not options.place.strip() and not options.dry_run and options.preview is None:
+    if not options.place.strip() and not options.dry_run:
         problems.append("--output is empty: name the folder or URL of the store to write")
     if options.into and (options.output or options.overwrite):
         problems.append(f"--into {options.into} adds to a collection: leave out --output and --overwrite")
-    if options.no_reuse and not options.into:
-        problems.append("--no-reuse belongs to --into: leave it out")
     return problems
 
 

@@ -12,15 +12,6 @@ from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 
 
-def _why_none(manifest: Manifest) -> str:
-    """What explains a store without tokens; "" for others and for mixes."""
-    if manifest.sizes.tokens or manifest.kind != "states":
-        return ""
-    share = manifest.job.get("sample", 1)
-    why = f"--sample {share} took no record with tokens, give a larger share" if share != 1 else "the input holds none"
-    return f": nothing was there to embed, {why}"
-
-
 def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, seconds: float) -> list[str]:
     """The block that ends a run, which took ``seconds``. ``left``: by the last stage, the sums over the shards' markers.
 
@@ -28,6 +19,7 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     together); None: the block says what the manifest does.
     """
     counts = manifest.sizes
+    nothing = ": nothing was there to embed, the input holds none" if manifest.kind == "states" and not counts.tokens else ""
     size = quantity(counts.shards, "shard")
     if left is not None:
         per_token = left["bytes"] / counts.tokens if counts.tokens else 0.0
@@ -35,7 +27,7 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
     refused = f"{quantity(counts.rejected, 'record')} refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
-        "text": f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}{_why_none(manifest)}",
+        "text": f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}{nothing}",
         "problems": f"{refused}, {counts.words_cut:,} words truncated at {WordLimit.of(manifest.model.options)}",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
         "size": size,

@@ -80,10 +80,22 @@ def longer_arguments(tmp_path: Path) -> Arguments:
     return arguments_of(made(tmp_path, SLOW_MODEL, 1260), 512)
 
 
-def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+# `elmo-store` that waits 10 s for a storage instead of 5 minutes.
+IMPATIENT = ("-c", """
+import sys
+from elmo_store.__main__ import main
+from pipeline.jobs import output
+output.MAX_OUTAGE_SECONDS = 10.0
+sys.exit(main())
+""")  # fmt: skip
+
+
+def started(
+    arguments: Sequence[str], env: Mapping[str, str] | None = None, command: Sequence[str] = ("-m", "elmo_store")
+) -> "subprocess.Popen[str]":
     """``elmo-store`` in a process and process group of its own, ``env`` added to its environment."""
     return subprocess.Popen(
-        [sys.executable, "-m", "elmo_store", *arguments],
+        [sys.executable, *command, *arguments],
         env={**worker_environment(), **(env or {})}, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=heed_signals,
@@ -159,16 +171,16 @@ def check_outages(command: Sequence[str], root: Root, is_left: Callable[[], bool
         options = {"key": "test", "secret": "test", "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"}
         given = ["--output", str(root), "--storage-options", json.dumps(options)]
 
-        def without_bucket(*more: str) -> "subprocess.Popen[str]":
+        def without_bucket(*more: str, program: Sequence[str] = ("-m", "elmo_store")) -> "subprocess.Popen[str]":
             """A job that had its bucket until a few of its shards were written."""
             n_shards = len(marked_shards(root))
-            process = started([*command, *given, *more])
+            process = started([*command, *given, *more], command=program)
             wait_until("a few shards", lambda: len(marked_shards(root)) >= n_shards + 5 or process.poll() is not None)
             assert process.poll() is None, process.communicate()
             way.rate = NOTHING_PASSES
             return process
 
-        process = without_bucket("--max-outage-seconds", "10")
+        process = without_bucket(program=IMPATIENT)
         driver = job_service(process)
         _, err = process.communicate(timeout=180)
         assert process.returncode == Exit.INCOMPLETE, err

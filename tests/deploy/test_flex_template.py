@@ -24,7 +24,7 @@ def test_every_parameter_is_an_option_of_embed_with_its_choices_and_its_default(
             assert parameter["isOptional"] is False
             continue
         action = ours[name]
-        # The command's --output may be missing with --preview and --dry-run, which no template runs.
+        # The command's --output may be missing with --dry-run, which no template runs.
         assert parameter["isOptional"] is not (action.required or name == "output"), name
         given_choices = [option["value"] for option in parameter.get("enumOptions", [])]  # type: ignore[attr-defined]
         assert not given_choices or given_choices == list(action.choices or ()), name

@@ -15,7 +15,7 @@ from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import Arguments
 from tests.pipeline.support import digests
 
-LAUNCHER_ONLY = {"apache-beam", "shtab", "tomli-w"}  # Beam is in its image; completion and configuration are the command's
+LAUNCHER_ONLY = {"apache-beam"}  # which is in its image
 
 
 def name_of(requirement: str) -> str:

@@ -102,6 +102,5 @@ def test_without_it_nothing_is_kept_and_a_store_of_before_is_the_same_job(source
 
 def test_it_belongs_to_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    assert main(["embed", str(tmp_path / "a.jsonl"), "--preview", "1", "--keep-text"]) == 2
+    assert main(["embed", str(tmp_path / "a.jsonl"), "--dry-run", "--keep-text"]) == 2
     assert "--keep-text belongs to lines; the input is jsonl" in capsys.readouterr().err
-    assert main(["embed", str(tmp_path / "a.jsonl"), "--preview", "1"]) == 0

@@ -78,7 +78,7 @@ def test_commands_show_tokens_ids_names_and_errors_escaped(tmp_path: Path, tiny:
         seen.extend([out, err])
         return str(out + err)
 
-    shown = ran("embed", str(folder), "--id-field", "id", "--preview", "9")
+    shown = ran("embed", str(folder), "--id-field", "id", "--dry-run")
     assert "\\u001b[2J" in shown
     assert "\nelmo-store: all is well" not in shown
     assert [line.count("\t") for line in shown.splitlines() if "\t" in line] == [1] * 4

@@ -88,12 +88,6 @@ def test_the_same_store_gives_the_same_page(report: str, hostile_store: Path) ->
     assert page(gather.gather(elmo_store.open(hostile_store))) == report
 
 
-def test_a_job_leaves_its_report_beside_the_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert embed(tmp_path / "store", "--report") == 0
-    assert "report.html" in capsys.readouterr().out
-    assert (tmp_path / "store" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
-
-
 def test_a_store_without_rows_has_a_report(embed: Command, tmp_path: Path) -> None:
     (tmp_path / "blank.txt").write_text("\n\n\n", encoding="utf-8")
     assert embed(tmp_path / "store", inputs=[str(tmp_path / "blank.txt")]) == 0

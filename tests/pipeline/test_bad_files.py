@@ -172,11 +172,3 @@ def test_a_wrong_format_is_told_once_and_has_no_claim_on_the_output(
     assert main([*command[:3], str(other), *command[4:], "lines", "--quiet"]) == Exit.COMPLETE
     assert digests(out) == digests(other)
     assert Root(out).list() == Root(other).list()  # nothing of the first attempt is left
-
-
-def test_lanes_and_device_belong_to_the_job(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "store"
-    assert embed(out, "--lanes", "8") == Exit.COMPLETE
-    assert embed(out, "--lanes", "16") == Exit.REFUSED
-    assert "lanes: 8 there, 16 asked for" in capsys.readouterr().err
-    assert elmo_store.open(str(out)).manifest.job["device"] == "cpu"

@@ -1,4 +1,4 @@
-"""What happens before the work: standard input, --preview, --dry-run, the warning of a foreign script, room for the store."""
+"""What happens before the work: standard input, --dry-run, the warning of a foreign script, room for the store."""
 
 import gzip
 import io
@@ -64,7 +64,7 @@ def test_what_can_and_can_t_come_from_standard_input(
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.parametrize("asked", [["--preview", "9999"], ["--dry-run", "--exact"], []])
+@pytest.mark.parametrize("asked", [["--dry-run"], []])
 def test_damaged_standard_input_is_named_as_such(
     embed: Command, piped: Callable[[bytes], None], tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
 ) -> None:
@@ -73,54 +73,25 @@ def test_damaged_standard_input_is_named_as_such(
     assert "elmo-store embed: stdin: the gzip stream is cut short" in capsys.readouterr().err
 
 
-def test_preview_shows_ids_and_tokens_of_the_first_records(
-    piped: Callable[[bytes], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_dry_run_shows_the_first_records_and_what_the_job_comes_to_and_writes_nothing(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a.txt").write_bytes(b"It is so. Or not.\n\nAnother one.\n")
-    (tmp_path / "b.jsonl").write_bytes(b'{"text": ["a", "b"]}\n{"no": 1}\n{"text": "c"}\n')
-    assert main(["embed", str(tmp_path), "--preview", "5"]) == Exit.COMPLETE
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"It is so. Or not.\n\nAnother one.\n")
+    (folder / "b.jsonl").write_bytes(b'{"text": ["a", "b"]}\n{"no": 1}\n' + b'{"text": "c"}\n' * 9)
+    command = ["embed", str(folder), "--model", str(tiny_model), "--dry-run", "--output", str(tmp_path / "store")]
+    assert main([*command, "--price-per-hour", "3.6e6", "--workers", "2", "--shard-rows", "8"]) == Exit.COMPLETE
     shown = capsys.readouterr().out.splitlines()
     assert shown[:4] == ["a.txt:0:0\tIt is so .", "a.txt:0:1\tOr not .", "a.txt:1:0\tAnother one .", "b.jsonl:0\ta b"]
-    assert len(shown) == 5
     assert re.match(r"b\.jsonl:1\tREFUSED: .*'text'", shown[4])
-    piped(b"x y\nz\n")
-    assert main(["embed", "-", "--input-format", "lines", "--preview", "9"]) == Exit.COMPLETE
-    assert capsys.readouterr().out.splitlines() == ["stdin:0\tx y", "stdin:1\tz"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.jsonl"]
-
-
-def test_a_dry_run_says_what_a_job_comes_to_and_writes_nothing(
-    embed: Command, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "store"
-    priced = ["--tokens-per-second", "100", "--price-per-hour", "36", "--workers", "2"]
-    assert embed(out, "--dry-run", "--exact", *priced) == Exit.COMPLETE
-    shown = capsys.readouterr().out
-    n = sum(len(line.split()) for path in corpus.iterdir() for line in path.read_text("utf-8").splitlines())
-    assert f"  tokens    {n:,}\n" in shown
-    assert f"  shards    {-(-n // 64)}\n" in shown
-    assert "with 2 worker(s)" in shown
-    # Two workers at 100 tokens a second and 36 an hour: 0.01 a second of each.
-    assert float(re.search(r"cost +about ([\d.]+)", shown)[1]) == pytest.approx(0.01 * n / 100, abs=0.02)  # type: ignore[index]
-    assert not out.exists()
-    assert embed(out, "--dry-run") == Exit.COMPLETE  # a sample, and the rate measured here
-    assert f"  tokens    about {n:,}\n" in capsys.readouterr().out
-    assert embed(out, "--dry-run", "--exact", "--states", "x", "--tokens-per-second", "100") == Exit.COMPLETE
-    assert embed(out, "--exact") == Exit.BAD_USAGE
-    assert not out.exists()
-
-
-def test_a_dry_run_with_a_rate_reads_no_weights(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def read(*_: object) -> None:
-        raise AssertionError("weights were read")
-
-    monkeypatch.setattr("model.files.weights.read_safetensors", read)
-    assert embed(tmp_path / "store", "--dry-run", "--tokens-per-second", "100") == Exit.COMPLETE
-    assert "computing" in capsys.readouterr().out
-    with pytest.raises(AssertionError, match="weights were read"):  # without a rate it is measured
-        embed(tmp_path / "store", "--dry-run")
+    assert (shown[9], shown[10][:14]) == ("b.jsonl:6:0\tc", "from a sample ")
+    assert shown[10].endswith(": 14 sentences, 21 tokens, 1 record refused")
+    assert shown[11:13] == ["  tokens    about 21", "  shards    about 3"]
+    cost = float(shown[-1].removeprefix("  cost      about ").partition(" ")[0].replace(",", ""))
+    assert cost > 0
+    assert shown[-2].endswith("with 2 worker(s)")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 
 @pytest.mark.parametrize(("language", "words", "warned"), [

@@ -119,7 +119,6 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
     [
         ("verify x --recompute -1", "give 0 or more"),
         ("verify x --seed -1", "give 0 or more"),
-        ("embed x --dry-run --tokens-per-second nan", "give a number above 0"),
         ("embed x --dry-run --price-per-hour inf", "give a number of 0 or more"),
         ("embed x --output y --threads 100000000", "give 1 to 1024"),
         ("watch x --seconds 0", "give a number above 0"),
@@ -287,7 +286,7 @@ def test_processes_of_this_machine_share_its_cores() -> None:
     [
         (EmbedOptions(("x",), "y", shard_rows=1000), "take 1024"),
         (EmbedOptions(("x",), "y", shard_rows=0), "take 128"),
-        (EmbedOptions(("x",), "y", lanes=0), "give 1 or more"),
+        (EmbedOptions(("x",), "y", max_sentences=0), "give 1 or more"),
         (EmbedOptions(("x",), "y", input_format="lines", id_field="id"), "leave it out"),
         (EmbedOptions(("x",), " "), "--output is empty"),
     ],

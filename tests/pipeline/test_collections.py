@@ -66,7 +66,7 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     assert embed_into(name, tiny_model, again, *options) == Exit.COMPLETE
     said = capsys.readouterr().out
     assert f"{name}: version 2, 2 members, 83 sentences" in said
-    assert embed_into(plain, tiny_model, again, *options, "--no-reuse") == Exit.COMPLETE
+    assert embed_into(plain, tiny_model, again, *options) == Exit.COMPLETE
     copied, computed = opened(name).held()[1].store, opened(plain).held()[0].store
     assert digests(Path(copied.url)) == digests(Path(computed.url))
     stats, n_filled = sums(copied), sum(bool(line) for line in lines_of(0, 40))
@@ -122,7 +122,6 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
     assert "is no collection" in capsys.readouterr().err
     for wrong in (("--overwrite",), ("--output", "x")):
         assert embed_into(name, tiny_model, first, *wrong) == Exit.BAD_USAGE
-    assert main(["embed", first, "--output", str(tmp_path / "x"), "--no-reuse"]) == Exit.BAD_USAGE
 
 
 @pytest.mark.slow

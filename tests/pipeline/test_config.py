@@ -1,18 +1,14 @@
-"""``--config``, ``--print-config``, log options and completion: what a file says, and that the command line wins."""
+"""``--config`` and ``--log-level``: what a file says, and that the command line wins."""
 
 import argparse
 import logging
-import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.cli import config, logs
-from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.main import COMMANDS, build_parser, main
-from pipeline.runners.beam_options import split_arguments
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import build_parser, main
 
 
 def parsed(tmp_path: Path, toml: str, *arguments: str) -> argparse.Namespace:
@@ -70,28 +66,6 @@ def test_a_wrong_value_in_a_file_is_argparse_s_own_error(tmp_path: Path, capsys:
     assert "invalid choice: 'float17'" in capsys.readouterr().err
 
 
-def test_print_config_says_everything_and_reads_back_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        "embed",
-        'a"b.txt',
-        "--output",
-        "naïve\x7f",
-        "--lanes=64",
-        "--storage-options",
-        '{"k": 1}',
-        "--direct_num_workers=2",
-    ]
-    assert main([*arguments, "--print-config"]) == Exit.COMPLETE
-    printed = capsys.readouterr().out
-    said = tomllib.loads(printed)
-    assert (said["inputs"], said["lanes"], said["store"], said["beam"]) == (['a"b.txt'], 64, "zarr", {"direct_num_workers": "2"})
-    assert "# threads is not set" in printed
-    file = tmp_path / "again.toml"
-    file.write_text(printed, encoding="utf-8")
-    assert main(["embed", "--config", str(file), "--print-config"]) == Exit.COMPLETE
-    assert capsys.readouterr().out == printed
-
-
 def test_a_mistake_of_the_command_line_is_told_although_a_file_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,21 +75,6 @@ def test_a_mistake_of_the_command_line_is_told_although_a_file_is_given(
     with pytest.raises(SystemExit):
         main(["embed", "x", "--output", "y", "--config"])
     assert "expected one argument" in capsys.readouterr().err
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["runner", "direct_num_workers", "experiments", "streaming"]),
-        st.one_of(st.text("abc-=", min_size=1, max_size=5), st.just(True), st.lists(st.text("xyz", min_size=1), min_size=2)),
-    )
-)
-def test_beams_table_and_arguments_are_each_others_inverse(table: dict[str, object]) -> None:
-    assert config.beam_table(config.beam_arguments(table, "f")) == table
-
-
-def test_beams_table_of_arguments_apart() -> None:
-    _, beams = split_arguments(["--runner", "X", "--streaming", "--experiments=a", "--experiments", "b"])
-    assert config.beam_table(beams) == {"runner": "X", "streaming": True, "experiments": ["a", "b"]}
 
 
 @pytest.fixture
@@ -130,17 +89,12 @@ def own_logging() -> object:
 
 
 @pytest.mark.usefixtures("own_logging")
-def test_beams_log_goes_to_the_file_and_not_to_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "job.log"
-    logs.configure(None, str(file))
-    logging.getLogger("apache_beam.runners").info("a detail")
+def test_beams_log_is_not_shown_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
     logging.getLogger("apache_beam.runners").error("a failure")
     logging.getLogger("transforms.inputs.files").warning("ours")
     logging.getLogger().warning("apitools not found, and so on")
     assert capsys.readouterr().err == "WARNING transforms.inputs.files: ours\n"
-    written = file.read_text(encoding="utf-8")
-    assert all(text in written for text in ("a detail", "a failure", "ours"))
-    assert "apitools" not in written
 
 
 @pytest.mark.usefixtures("own_logging")
@@ -152,17 +106,3 @@ def test_a_level_that_was_asked_for_shows_beams_log_too(capsys: pytest.CaptureFi
     logs.configure()
     logging.getLogger("apache_beam").error("a failure")
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.usefixtures("own_logging")
-def test_a_log_file_that_can_not_be_written(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"--log-file .* can't be written"):
-        logs.configure(None, str(tmp_path / "no" / "job.log"))
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion_knows_every_command_and_its_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--print-completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name in script for name in COMMANDS)
-    assert "--shard-rows" in script or "shard-rows" in script

@@ -57,12 +57,13 @@ def test_some_of_the_states(
     embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "store"
-    assert embed(out, "--store", form, "--states", "bwd2,x", "--report") == Exit.COMPLETE
+    assert embed(out, "--store", form, "--states", "bwd2,x") == Exit.COMPLETE
     assert "store.sentence(0)['x']  # [tokens, 16]" in capsys.readouterr().out  # no layers: no mix is offered
     store = elmo_store.open(str(out))
     assert store.states == ("x", "bwd2")  # in the model's order
     _, states = expected_states(corpus, tiny_model, False)
     np.testing.assert_array_equal(store.read(), states[:, [0, 4]])
+    assert main(["report", str(out)]) == Exit.COMPLETE
     assert main(["verify", str(out), "--deep", "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
     assert embed(out, "--store", form, "--states", "x,bwd2") == Exit.COMPLETE  # the same job
     assert embed(out, "--store", form) == Exit.REFUSED
@@ -203,11 +204,6 @@ def test_a_corpus_without_tokens_gives_an_empty_store_and_says_why(
     store = elmo_store.open(str(tmp_path / "store"))
     assert (store.n_sentences, store.n_tokens) == (2, 0)
     assert "2 sentences, 0 tokens: nothing was there to embed, the input holds none" in capsys.readouterr().out
-    assert embed(tmp_path / "sampled", "--sample", "0.001") == Exit.COMPLETE
-    assert (
-        "0 tokens: nothing was there to embed, --sample 0.001 took no record with tokens, give a larger share"
-        in capsys.readouterr().out
-    )
 
 
 def broken_writer(*shards: int) -> Callable[..., Any]:

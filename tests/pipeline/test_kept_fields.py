@@ -159,9 +159,8 @@ def test_other_fields_are_another_job_and_formats_without_any_have_none(
     assert "--keep-fields source: no record of the sample" in capsys.readouterr().err
     assert embed(tmp_path / "lines", "--keep-fields", "all") == Exit.BAD_USAGE
     assert "--keep-fields belongs to jsonl" in capsys.readouterr().err
-    assert embed(tmp_path / "lines", "--null-misfits") == Exit.BAD_USAGE
     assert not (tmp_path / "lines").exists()
-    assert embed(tmp_path / "null", *fields[:-1], "all", "--null-misfits", inputs=[path]) == Exit.BAD_LOCATION  # id
+    assert embed(tmp_path / "id", *fields[:-1], "all", inputs=[path]) == Exit.BAD_LOCATION
     mixed = tmp_path / "mixed"
     assert embed(mixed, "--input-format", "auto", "--keep-fields", "label", inputs=[path, str(corpus)]) == Exit.COMPLETE
     store = elmo_store.open(mixed)
@@ -274,10 +273,10 @@ def test_what_is_kept_is_told_and_a_collection_s_types_are_those_of_what_comes_l
     assert "fields: ['n (float64)'] there, ['n (string)'] here" in capsys.readouterr().err
     assert into("b.csv", "--keep-fields", "all", "--quiet", n="2") == Exit.COMPLETE  # a whole number by itself
     assert "sentences keep" not in capsys.readouterr().err
-    assert into("d.csv", "--null-misfits", n="x") == Exit.COMPLETE  # the collection's own fields without being asked for
+    assert into("d.csv", n="") == Exit.COMPLETE  # the collection's own fields without being asked for
     assert "sentences keep n (float64)\n" in capsys.readouterr().err
     assert elmo_store.open(whole).sentences(columns=["n"]).to_pydict() == {"n": [0.5, 2.0, None]}
-    same = ["embed", str(tmp_path / "d.csv"), "--into", whole, "--model", str(tiny_model), "--keep-fields", "n", "--null-misfits"]
+    same = ["embed", str(tmp_path / "d.csv"), "--into", whole, "--model", str(tiny_model), "--keep-fields", "n"]
     assert main(same) == Exit.COMPLETE
     assert len(elmo_store.open(whole)) == 3
     (tmp_path / "e.txt").write_text("One.\n")

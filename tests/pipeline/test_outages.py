@@ -17,6 +17,7 @@ from elmo_store.storage import lease
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs import output
 from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.main import main
 from pipeline.progress import bars
@@ -201,7 +202,8 @@ def test_a_run_that_gave_up_does_not_wait_for_its_storage_once_more(tmp_path: Pa
 
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr(lease, "release", release)
-    terms = LeaseTerms(local=False, waits=True, take_over=False, max_outage_seconds=0.05)
+    terms = LeaseTerms(local=False, waits=True, take_over=False)
+    monkeypatch.setattr(output, "MAX_OUTAGE_SECONDS", 0.05)
     with LeaseHolder.begin(Root(tmp_path), "ours", terms) as holder:
         monkeypatch.setattr(lease, "put_heartbeat", away)
         holder.say_job("job", None, cancelled.set)

@@ -178,17 +178,6 @@ def test_a_model_is_not_converted_onto_itself(store: Store, tiny_model: Path, ca
         refused(store, capsys, "models", "convert", model, "own", "--overwrite")
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "watch", "index", "explore", "report"])
-def test_a_log_is_not_appended_to_an_object(store: Store, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(store, capsys, command, str(store.path), "--log-file", "link/elmo_store.json")
-
-
-def test_a_log_is_not_appended_to_a_text(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    (store.base / "text.txt").write_text("a b\n", encoding="utf-8")
-    refused(store, capsys, "embed", "text.txt", "--output", "new", "--log-file", "./text.txt")
-    refused(store, capsys, "embed", "text.txt", "--output", "new", "--log-file", "new/log.txt")
-
-
 @pytest.mark.parametrize("command", [*((name,) for name in COMMANDS), ("models", "convert")])
 def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...], tmp_path: Path) -> None:
     """Each option whose value is shown as a file, folder, store or URL is among what the command says it touches."""

@@ -136,7 +136,6 @@ def test_the_samples_are_prose() -> None:
     [
         ReadSettings(document="file"),
         ReadSettings(line_ends="break"),
-        ReadSettings(max_sentence_tokens=9),
         ReadSettings(tokenizer="ptb"),
     ],
 )

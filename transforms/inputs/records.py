@@ -64,14 +64,11 @@ class ReadSettings:
     line_ends: str = "auto"  # text and documents: whether the end of a line is a "space", a "break", or as the text looks
     keep_text: bool = False  # lines: a sentence's own text is kept beside its tokens
     fields: tuple[KeptField, ...] = ()  # of the records that bring any: what their sentences keep
-    null_misfits: bool = False  # a value that does not fit its field's type is null, otherwise its record is refused
-    max_sentence_tokens: int = 512  # text and documents: a longer sentence is cut into several
     encoding: str = "utf-8"  # of every format but parquet
     max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
     # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
     on_bad_file: str = field(default="stop", compare=False)
     word_limit: WordLimit = field(default=WordLimit(), compare=False)  # of the model, whose fingerprint stands for it
-    sample: float = 1.0  # share of the records that is taken; which ones depends on file and place alone
     max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
     part_sentences: int = 16_384  # … or so many sentences …
@@ -81,11 +78,9 @@ class ReadSettings:
         for name, allowed in (("document", DOCUMENTS), ("line_ends", LINE_ENDS), ("on_bad_file", ON_BAD_FILE)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
-        if not 0 < self.sample <= 1:
-            raise ValueError(f"sample={self.sample} is no share: give more than 0 and at most 1")
         if self.max_sentences < 0:
             raise ValueError(f"max_sentences={self.max_sentences} is negative: give 1 or more, or 0 for all")
-        for name in ("max_sentence_tokens", "max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
+        for name in ("max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")
 

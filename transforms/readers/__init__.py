@@ -1,12 +1,11 @@
 """Readers: a module a format, each a pure function from a split's bytes to records in order. No Beam here."""
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from elmo_store.storage.root import Root
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Blob, DamagedInputError, FileRange, ReadSettings, Record, Reject, Split
+from transforms.inputs.records import DamagedInputError, ReadSettings, Record, Reject, Split
 from transforms.readers.conll import read_conll, read_conllu
 from transforms.readers.csv import csv_rows
 from transforms.readers.fields import Row, row_records
@@ -50,7 +49,6 @@ def open_split(
         records = row_records(ROWS[split.format](source, settings), settings, tokenizer)
     else:
         records = _READERS[split.format](source, settings, tokenizer)
-    records = records if settings.sample == 1 else _sampled(records, split, settings.sample)
     return source, _until_damage(records, split) if settings.on_bad_file == "reject" else records
 
 
@@ -71,13 +69,3 @@ def _until_damage(records: Iterator[Record], split: Split) -> Iterator[Record]:
     except DamagedInputError as error:
         reason = f"the file can't be read from here on: {error.reason}"
         yield Reject(position + 1, reason, "", ordinal=ordinal + 1 if split.format == "text" else -1)
-
-
-def _sampled(records: Iterator[Record], split: Split, share: float) -> Iterator[Record]:
-    """Those records whose place hashes into the first ``share`` of all hashes; a document's sentences stay together."""
-    blob = split.path if isinstance(split, Blob) else ""
-    start = split.start if isinstance(split, FileRange) else 0
-    for record in records:
-        key = f"{split.url}\0{blob}\0{start}\0{record.position if record.ordinal < 0 else record.ordinal}"
-        if int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) < share * 2**64:
-            yield record

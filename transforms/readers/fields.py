@@ -151,7 +151,7 @@ def _document(
         return
     within = 0
     for sentence in document_sentences(text, settings.line_ends):
-        for tokens in bounded(tokenizer.sentence(sentence), settings.max_sentence_tokens):
+        for tokens in bounded(tokenizer.sentence(sentence)):
             yield Sentence(tokens, own_id, position, within=within, fields=kept.of(tokens))
             within += 1
     if not within:

@@ -1,8 +1,7 @@
 """What sentences keep of their record's fields: values as their columns' types take them.
 
-A type is found in a sample (`transforms.readers.field_sample`); a value that does not fit it makes its record a reject, or is
-null, as the settings say. Text fits a number, a boolean, a date or a time that it spells; whatever is kept as a string and is
-none becomes its JSON.
+A type is found in a sample (`transforms.readers.field_sample`); a value that does not fit it makes its record a reject. Text fits
+a number, a boolean, a date or a time that it spells; whatever is kept as a string and is none becomes its JSON.
 """
 
 import json
@@ -47,43 +46,41 @@ class KeptFields:
     """The kept fields of one record."""
 
     def __init__(self, values: Mapping[str, Any], settings: ReadSettings) -> None:
-        """Refused for a value that does not fit its field, unless it is to be null."""
-        self._settings = settings
+        """Refused for a value that does not fit its field."""
+        self._fields = settings.fields
         self._values = [
-            values.get(field.field) if field.per == TOKEN else _fitted(values.get(field.field), field, settings)
-            for field in settings.fields
+            values.get(field.field) if field.per == TOKEN else _fitted(values.get(field.field), field) for field in self._fields
         ]
 
     def of(self, tokens: Sequence[str], within: int | None = None) -> tuple[Any, ...]:
         """What a sentence with these tokens keeps; ``within``: its number in a document that is tokenised already.
 
-        Refused for a list that is not as long as the tokens, unless it is to be null.
+        Refused for a list that is not as long as the tokens.
         """
         if not self._values:
             return ()
         return tuple(
             self._of_tokens(value, field, len(tokens), within) if field.per == TOKEN else value
-            for value, field in zip(self._values, self._settings.fields, strict=True)
+            for value, field in zip(self._values, self._fields, strict=True)
         )
 
     def _of_tokens(self, value: Any, field: KeptField, n_tokens: int, within: int | None) -> Any:
         if within is not None and isinstance(value, list):
             value = value[within] if within < len(value) else []
         if isinstance(value, list) and len(value) != n_tokens:
-            return _misfit(f"{len(value)} values for {n_tokens} tokens", field, self._settings)
-        return _fitted(value, field, self._settings, [field.type])
+            raise _misfit(f"{len(value)} values for {n_tokens} tokens", field)
+        return _fitted(value, field, [field.type])
 
 
-def _fitted(value: Any, field: KeptField, settings: ReadSettings, kind: Any = None) -> Any:
+def _fitted(value: Any, field: KeptField, kind: Any = None) -> Any:
     try:
         return fitted(value, field.type if kind is None else kind)
     except (ValueError, OverflowError) as error:
-        return _misfit(str(error), field, settings)
+        raise _misfit(str(error), field) from error
 
 
-def _misfit(reason: str, field: KeptField, settings: ReadSettings) -> None:
-    if not settings.null_misfits:
-        raise Refused(f"field {field.field!r} does not fit its column ({described(field.type)}): {reason}")
+def _misfit(reason: str, field: KeptField) -> Refused:
+    return Refused(f"field {field.field!r} does not fit its column ({described(field.type)}): {reason}")
 
 
 def fitted(value: Any, kind: Any) -> Any:

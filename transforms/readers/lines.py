@@ -166,7 +166,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
         nonlocal sentence
         if held.length:
             for text, line in held.sentences(whole=whole):
-                for tokens in bounded(tokenizer.sentence(text), settings.max_sentence_tokens):
+                for tokens in bounded(tokenizer.sentence(text)):
                     yield Sentence(tokens, "", line, **place())
                     sentence += 1
 

@@ -21,7 +21,7 @@ from transforms.stages.plan import sentence_rows
 from transforms.stages.shards import Excerpt, KnownRows, ShardText
 
 # Of a job: what shows in the last bits of its states.
-SETTINGS = ("cell", "lanes", "device")
+SETTINGS = ("cell", "device")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from transforms.text.looks import line_ends
 
+MAX_SENTENCE_TOKENS = 512  # of running text; a longer sentence is cut
 WINDOW = 1 << 16  # characters of a paragraph that are split at a time
 _TITLES = """mr mrs ms dr drs prof profs sr jr st gen col capt lt sgt maj brig cmdr adm pvt cpl supt insp det rev hon sen rep gov
 pres messrs mme mlle esq mt ft fr bros"""
@@ -152,7 +153,7 @@ def document_sentences(text: str, ends: str) -> Iterator[str]:
         yield from (sentence for sentence, _ in held.sentences(whole=True))
 
 
-def bounded(tokens: list[str], most: int) -> Iterator[tuple[str, ...]]:
-    """``tokens`` as sentences of at most ``most``; none for none."""
-    for first in range(0, len(tokens), most):
-        yield tuple(tokens[first : first + most])
+def bounded(tokens: list[str]) -> Iterator[tuple[str, ...]]:
+    """``tokens`` as sentences of at most `MAX_SENTENCE_TOKENS`; none for none."""
+    for first in range(0, len(tokens), MAX_SENTENCE_TOKENS):
+        yield tuple(tokens[first : first + MAX_SENTENCE_TOKENS])

@@ -88,7 +88,7 @@ def test_values_that_do_not_fit(value: Any, kind: Any) -> None:
         fitted(value, kind)
 
 
-def test_all_sentences_of_a_record_keep_its_fields_and_a_misfit_refuses_it_or_is_null(
+def test_all_sentences_of_a_record_keep_its_fields_and_a_misfit_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(field_sample, "SAMPLED_RECORDS", 2)
@@ -104,8 +104,6 @@ def test_all_sentences_of_a_record_keep_its_fields_and_a_misfit_refuses_it_or_is
     assert [(reject.id, reject.reason) for reject in rejects(found)] == [
         ("c", "field 'year' does not fit its column (int64): 'many' is no int64")
     ]
-    _, found = kept(path, id_field="doc", null_misfits=True)
-    assert [(r.id, r.fields) for r in found if isinstance(r, Sentence)][-2:] == [("c", (None,)), ("c", (None,))]
 
 
 def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) -> None:
@@ -197,7 +195,7 @@ def test_columns_of_conllu(tmp_path: Path) -> None:
     )
     text += "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n" + WORD.format(1, "_", "_") + "\n# newdoc\n" + WORD.format(1, "x", "?")
     path = write(tmp_path / "a.conllu", text.encode())
-    fields, found = kept(path, names={"upos": "upos", "head": "head", "xpos": "tag"}, null_misfits=True)
+    fields, found = kept(path, names={"upos": "upos", "head": "head", "xpos": "tag"})
     assert [field.type for field in fields] == ["string", "string", "string"]  # the sample has a head that is none
     _, found = kept(write(tmp_path / "b.conllu", text.replace("\t?\t", "\t0\t").encode()))
     assert [record.document for record in found] == [InDocument(0, 0, "D"), InDocument(1, 0, "D"), InDocument(0, 9)]

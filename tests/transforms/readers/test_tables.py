@@ -183,14 +183,6 @@ def test_the_first_sentences_cut_the_part_in_which_the_last_stands(tmp_path: Pat
     assert next(iter(first_sentences(root, [whole], 8))).parts == whole.parts[:1]
 
 
-def test_a_sample_is_the_same_every_time_and_about_as_large_as_asked(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tok", b"".join(b"line %d\n" % i for i in range(2000)))
-    found = records(path, settings=ReadSettings(sample=0.25))
-    assert found == records(path, settings=ReadSettings(sample=0.25))
-    assert 400 < len(found) < 600
-    assert [r.position for r in found] == sorted({r.position for r in found})
-
-
 CSV_TEXT = (
     'id,"text\n",rest\r\n'  # names over two lines
     + "".join(f'{i},"Row ""{i}"", over\ntwo lines. And so on.",x\r\n' for i in range(40))
