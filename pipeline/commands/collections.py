@@ -1,6 +1,7 @@
 """``elmo-store collect``, ``remove`` and ``compact``: stores that read as one, and sentences taken out of them."""
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
@@ -19,7 +20,8 @@ state, states, dtype and precision. The same command again continues; a store th
 """
 REMOVE = """\
 Readers that open the collection from now on are without the sentences, and so is every command. Their bytes stay until
-`elmo-store compact NAME`. Ids that no sentence has are counted, so the same command again does nothing.
+`elmo-store compact NAME`. Ids that no sentence has are counted on standard error; if no sentence
+has any of them, as when the command is repeated, the exit code is 3.
 """
 COMPACT = """\
 Members that hold removed sentences are rewritten without them. Then versions that still hold such sentences go, and so do the
@@ -72,17 +74,23 @@ def _remove_touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _remove(args: argparse.Namespace) -> int:
-    """Remove, and say how many went. 0; errors as `elmo_store.collecting.remove`'s."""
+    """Remove, and say how many went. 0, or 3 where no sentence has any of the ids; errors as `elmo_store.collecting.remove`'s."""
     from elmo_store.collecting import remove
-    from elmo_store.storage.filesystems import fetched
+    from pipeline.cli.label_files import LabelError, lines_of
     from pipeline.progress.versions import described
 
     try:
-        text = fetched(args.ids).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        ids = [line for _, line in lines_of(args.ids) if line]
+    except (OSError, LabelError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
-    version, gone, missing = remove(_collection(args), [line for line in text.split("\n") if line])
-    print(f"{quantity(gone, 'sentence')} removed" + (f"; {quantity(missing, 'id')} of no sentence" if missing else ""))
+    version, gone, missing = remove(_collection(args), ids)
+    if missing and not gone:
+        raise CommandError(
+            Exit.BAD_LOCATION, f"--ids {args.ids}: no sentence has any of these {quantity(missing, 'id')}; nothing was removed"
+        )
+    if missing:
+        print(f"warning: {quantity(missing, 'id')} of no sentence in {args.name}: check --ids {args.ids}", file=sys.stderr)
+    print(f"{quantity(gone, 'sentence')} removed")
     if gone:
         print(f"elmo-store compact {args.name}   # removes their bytes")
     print(described(args.name, version))

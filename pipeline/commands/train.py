@@ -309,14 +309,11 @@ def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
 
 def _vocabulary(path: str) -> list[str]:
     """The words of a vocabulary file: its first column."""
-    import fsspec
-
-    from elmo_store.storage.failures import telling
+    from pipeline.cli.label_files import lines_of
     from transforms.inputs.records import InputError
 
     try:
-        with telling(path), fsspec.open(path, "rt", encoding="utf-8", compression="infer", newline="\n") as lines:
-            words = [line.rstrip("\n").split("\t", 1)[0] for line in lines]
+        words = [line.split("\t", 1)[0] for _, line in lines_of(path)]
     except (OSError, ValueError) as error:
         raise InputError(path, f"the vocabulary can't be read: {error}") from error
     return [word for word in words if word]

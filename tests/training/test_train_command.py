@@ -127,7 +127,7 @@ def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, c
 
 def test_a_vocabulary_file_decides_what_is_told_apart(command: list[str], folder: Path, tmp_path: Path) -> None:
     words = tmp_path / "words.tsv.xz"
-    words.write_bytes(lzma.compress(b"dog\t9\n.\t8\nunseen\t7\n"))
+    words.write_bytes(lzma.compress(b"\xef\xbb\xbfdog\t9\r\n.\r\nunseen\t7\n"))
     assert main([*command, "--vocabulary", str(words), "--max-tokens", "100", "--quiet"]) == 0
     assert (folder / "training" / "vocabulary.txt").read_text().splitlines() == ["</S>", "<S>", "<UNK>", "dog", ".", "unseen"]
 
