@@ -90,7 +90,7 @@ def test_what_a_worker_has_not_begun_may_go_to_another_one_and_no_byte_differs(
         split.set()
 
     monkeypatch.setattr(embed_stage, "read_call", read_call)
-    with fn_runner.split_manager("EmbedCorpus/Shards/Embed/RunInference/BeamML_RunInference", ask):
+    with fn_runner.split_manager("EmbedCorpus/Shards/Embed", ask):
         hears_of_splits = "--direct_running_mode=multi_threading"
         assert embed(tmp_path / "split", hears_of_splits) == Exit.COMPLETE
     assert len(bundles) > 2

@@ -1,24 +1,28 @@
-"""Stage C: shard tasks → biLM → the store, through RunInference with a handler of our own. The only stage that loads the model.
+"""Stage C: shard tasks → biLM → the store. The only stage that loads the model.
 
-An element is a list of shards that go to the engine in one call, so that a runner can give what a worker has not begun to others.
+An element is a list of shards that go to the engine in one call, so that a runner can give others what a
+worker has not started.
 A worker reads the next call, computes, and writes the last one at once, with bounded memory; each step is a function of what the
-step before it left: `read_call`, `compute`, `write`. A shard that fails is computed once more by itself and then reported: it
-takes no other one down with it.
+step before it left: `read_call`, `compute`, `write`. A bundle starts the next call while the last one is written, and emits what
+became of a shard once it is in the store. A shard that fails is computed once more by itself and then reported: it takes no other
+one down with it.
 """
 
 import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
 import apache_beam as beam
-from apache_beam.ml.inference.base import ModelHandler, RunInference
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.multi_process_shared import MultiProcessShared
 from apache_beam.utils.shared import Shared
+from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import START_STATE, state_names
@@ -33,7 +37,7 @@ from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.runtime.job_root import is_of_the_data, retries_of
-from transforms.runtime.results import NAMESPACE, ShardResult
+from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import (
     Health,
@@ -41,10 +45,10 @@ from transforms.runtime.worker import (
     WorkerError,
     claim_device,
     end_where_replaced,
+    log_pace,
     release_memory,
     share_lock,
 )
-from transforms.stages.durable import Begun, DurableOutcomes
 from transforms.stages.known import KnownSentences, KnownSource, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
 from transforms.stages.shards import NOT_SUMMED, PartWords, ShardText, call_text, part_reader, read_shard, write_shard
@@ -54,10 +58,8 @@ CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 
 def embed_shards(settings: "EmbedSettings", *, device: str, hints: Mapping[str, str]) -> beam.PTransform:
     """Lists of shard tasks, a call of the engine each → shards in the store, spread over the workers; what became of each."""
-    inference = RunInference(BiLMHandler(settings, device, hints), model_identifier=f"elmo-store-{settings.run_id}")
-    # The same hints as the handler's: in an environment of its own it would not be fused with what computes.
-    durable = beam.ParDo(DurableOutcomes()).with_resource_hints(**hints)
-    return "Spread shards" >> beam.Reshuffle() | "Embed" >> (inference.with_output_types(Begun) | durable)
+    embed = beam.ParDo(EmbedShards(settings, shares_model=device == "cuda")).with_resource_hints(**hints)
+    return "Spread shards" >> beam.Reshuffle() | "Embed" >> embed
 
 
 @dataclass(frozen=True)
@@ -75,47 +77,58 @@ class EmbedSettings:
     built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process
 
 
-class BiLMHandler(ModelHandler[ShardTask, Begun, "ShardWorker"]):
-    """The biLM for RunInference: elements are lists of `ShardTask`, of each the prediction is the one task that it is."""
+class EmbedShards(beam.DoFn):
+    """Lists of `ShardTask`, a call of the engine each → `Outcome` of each shard.
 
-    def __init__(self, settings: EmbedSettings, device: str, hints: Mapping[str, str]) -> None:
-        super().__init__()
+    ``shares_model``: one model a machine, for its GPU, whichever process asks; otherwise one a process, which has its own cores.
+    """
+
+    def __init__(self, settings: "EmbedSettings", *, shares_model: bool) -> None:
         self._settings = settings
-        self._device = device
-        self._hints = dict(hints)
+        self._in_process = Shared()
+        self._shares_model = shares_model
 
-    def load_model(self) -> "ShardWorker":
-        settings, engine = self._settings, load_engine(self._settings)
-        share_lock()
-        return ShardWorker(
-            settings.root,
-            settings.run_id,
-            engine,
-            n_writers=settings.writers,
-            claims_device=settings.engine.get("device") != "cpu",
-            known=settings.known,
-        )
+    def setup(self) -> None:
+        """Load the model, or take the one that is loaded."""
+        tag, load = f"elmo-store-{self._settings.run_id}", partial(load_worker, self._settings)
+        if self._shares_model:
+            self._worker: ShardWorker = MultiProcessShared(load, tag, always_proxy=True).acquire()
+        else:
+            self._worker = self._in_process.acquire(load, tag)
 
-    def run_inference(
-        self, batch: Sequence[ShardTask], model: "ShardWorker", inference_args: dict[str, Any] | None = None
-    ) -> Iterable[Begun]:
-        return [Begun(model, model.begin(list(batch)))]
+    def start_bundle(self) -> None:
+        self._calls: deque[int] = deque()
 
-    def get_num_bytes(self, batch: Sequence[ShardTask]) -> int:
-        return 200 * len(batch)  # estimated: the default pickles every batch to find out
+    def process(self, element: list[ShardTask]) -> Iterator[Outcome]:
+        """Start a call; outcomes of the bundle's calls that are written."""
+        self._calls.append(self._worker.begin(element))
+        while self._calls and self._worker.is_durable(self._calls[0]):
+            yield from self._outcomes()
 
-    def get_metrics_namespace(self) -> str:
-        return NAMESPACE
+    def finish_bundle(self) -> Iterator[Any]:
+        """Outcomes of all others: a bundle that succeeded is durable."""
+        while self._calls:
+            for outcome in self._outcomes():
+                yield WindowedValue(outcome, GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
-    def get_resource_hints(self) -> dict[str, Any]:
-        return self._hints
+    def _outcomes(self) -> list[Outcome]:
+        results = self._worker.results(self._calls.popleft())
+        log_pace(results)
+        return [counted(result) for result in results]
 
-    def should_skip_batching(self) -> bool:
-        return True  # elements are lists of shards already
 
-    def share_model_across_processes(self) -> bool:
-        """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
-        return self._device == "cuda"
+def load_worker(settings: EmbedSettings) -> "ShardWorker":
+    """A process's worker, its model loaded."""
+    engine = load_engine(settings)
+    share_lock()
+    return ShardWorker(
+        settings.root,
+        settings.run_id,
+        engine,
+        n_writers=settings.writers,
+        claims_device=settings.engine.get("device") != "cpu",
+        known=settings.known,
+    )
 
 
 def build_ahead(settings: EmbedSettings, weights: BiLMWeights, start: StartState) -> None:
@@ -334,7 +347,7 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
 
 
 class ShardWorker:
-    """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe.
+    """An engine with its reading and writing around it. One a process; thread-safe.
 
     ``n_writers`` threads encode and put; ``claims_device``: all workers of the job must compute on the same hardware as this one.
     """

@@ -230,7 +230,7 @@ def shards_per_call(shard_rows: int, row_bytes: int, *, most_rows: int, most_byt
 
 
 def grouped(tasks: Iterator[ShardTask], size: int) -> Iterator[list[ShardTask]]:
-    """Consecutive tasks in lists of ``size``: the batches that RunInference gets as they are."""
+    """Consecutive tasks in lists of ``size``."""
     while batch := list(islice(tasks, size)):
         yield batch
 

@@ -34,7 +34,7 @@ from transforms.runtime.results import ShardResult
 from transforms.runtime.work import DEVICE, PLAN
 from transforms.runtime.worker import WorkerBrokenError, WorkerError
 from transforms.stages import embed
-from transforms.stages.embed import BiLMHandler, EmbedSettings, ShardWorker, build_ahead, load_engine
+from transforms.stages.embed import EmbedSettings, ShardWorker, build_ahead, load_engine, load_worker
 from transforms.stages.plan import ShardTask
 from transforms.stages.shards import ShardText, call_text, part_reader, read_shard
 
@@ -280,7 +280,7 @@ def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.M
     before = sys.getswitchinterval()
     runtime_worker._freeze_what_is_loaded.cache_clear()  # as in a process of its own
     try:
-        made = BiLMHandler(settings, device, {}).load_model()
+        made = load_worker(settings)
         assert sys.getswitchinterval() <= 1e-3  # no writer keeps the lock from who feeds the engine
         assert gc.get_freeze_count() > len(sys.modules)  # nor does a collection that goes over all modules
     finally:
@@ -436,13 +436,3 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
     assert stats[0]["seconds_computing"] + stats[1]["seconds_computing"] == pytest.approx(1.0)
     assert (stats[0]["seconds_idle"], stats[1]["seconds_idle"]) == (0.004, 0.0)
     assert stats[0]["cell"] == "c"
-
-
-def test_the_handler_asks_for_a_gpu_only_where_one_was_asked_for(root: Root) -> None:
-    settings = EmbedSettings(root, "run", "sha256:", "", {})
-    cpu, cuda = BiLMHandler(settings, "cpu", {}), BiLMHandler(settings, "cuda", {"accelerator": "type:x"})
-    assert cpu.get_resource_hints() == {}
-    assert cuda.get_resource_hints()["accelerator"] == "type:x"
-    assert (cpu.share_model_across_processes(), cuda.share_model_across_processes()) == (False, True)
-    assert cpu.should_skip_batching()
-    assert cpu.get_num_bytes([task(0, 0, 1)]) > 0

@@ -15,8 +15,7 @@ from model.engine.planning.text import Text
 from model.errors import DeviceLostError
 from tests.transforms.stages.test_embed_worker import Call, Engine, Marker, put_job, task, worker
 from transforms.runtime.results import Outcome, ShardResult
-from transforms.stages import durable, embed
-from transforms.stages.durable import Begun, BegunCoder
+from transforms.stages import embed
 from transforms.stages.embed import CALLS_IN_FLIGHT, EmbedSettings, embed_shards
 from transforms.stages.plan import ShardTask
 from transforms.stages.shards import ShardText, read_shard
@@ -67,7 +66,7 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     made = Job(tmp_path)
-    events, emitted = made.events, durable.counted
+    events, emitted = made.events, embed.counted
 
     class Recorded(Engine):
         def run(self, text: Text, **wanted: Any) -> Call:
@@ -92,7 +91,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
     monkeypatch.setattr(embed, "read_shard", read)
     monkeypatch.setattr(embed, "write_shard", write)
-    monkeypatch.setattr(durable, "counted", counted)
+    monkeypatch.setattr(embed, "counted", counted)
     return made
 
 
@@ -183,28 +182,3 @@ def test_calls_that_raise_leave_room_for_others(tmp_path: Path, monkeypatch: pyt
 
     threading.Thread(target=give_again, daemon=True).start()
     assert all(raised.acquire(timeout=SECONDS_AT_MOST) for _ in range(CALLS_IN_FLIGHT + 1))
-
-
-def test_what_leaves_its_bundle_waits_until_it_is_durable_and_a_look_at_its_size_does_not() -> None:
-    class Slow:
-        asked = 0
-
-        def is_durable(self, number: int) -> bool:
-            return False
-
-        def results(self, number: int) -> list[ShardResult]:
-            self.asked += 1
-            return [ShardResult(number)]
-
-    slow = Slow()
-    begun = Begun(slow, 7)
-    assert not begun.is_durable()
-    coder = beam.coders.registry.get_coder(Begun)
-    assert isinstance(coder, BegunCoder)
-    impl = coder.get_impl()
-    impl.get_estimated_size_and_observables(begun)
-    assert slow.asked == 0
-    elsewhere = impl.decode(impl.encode(begun))
-    assert elsewhere.is_durable()
-    assert elsewhere.results() == begun.results() == [ShardResult(7)]
-    assert slow.asked == 1
