@@ -4,7 +4,7 @@ A type is the name of a plain one, ``[TYPE]`` for a list, or ``{"key": TYPE, …
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -28,7 +28,8 @@ MOST_DEPTH = 32  # levels of a type
 OWN_NAMES = frozenset((*layout.SENTENCES_SCHEMA.names, *layout.DOCUMENT_SCHEMA.names, layout.TEXT.name, *layout.ROW_COLUMNS)) | {
     "ordinal", "within", "document_start", "index", "states", "scale", "mask",
 }  # fmt: skip
-_NAME = re.compile(r"[^.,=\x00-\x1f]{1,200}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NAME = re.compile(r"[^.,=\x00-\x1f\ud800-\udfff]{1,200}")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def arrow_type(kind: Any, depth: int = 0) -> pa.DataType:
     if isinstance(kind, list | tuple) and len(kind) == 1:
         return _list_of(arrow_type(kind[0], depth + 1))
     if isinstance(kind, dict) and kind:
+        if lone := next(filter(_SURROGATE.search, kind), None):
+            raise ValueError(f"{lone!r:.250}, a key of an object, holds a surrogate, which no column can: keep other fields")
         return pa.struct([pa.field(name, arrow_type(inner, depth + 1)) for name, inner in kind.items()])
     raise ValueError(f"{kind!r:.80} is no type of a field: known are {', '.join(PLAIN)}, lists and objects of these")
 
@@ -79,27 +82,24 @@ def described(kind: Any) -> str:
     return kind if isinstance(kind, str) else f"list of {described(kind[0])}"
 
 
-def check_names(names: Iterable[str]) -> None:
-    """ValueError, with the remedy, for a name that can't be a column's; systems that read columns may not tell case apart."""
+def check_fields(fields: Sequence[KeptField]) -> None:
+    """ValueError, with the remedy, unless the fields can be columns of one table; its readers may not tell case apart."""
     known: dict[str, str] = {}
-    for name in names:
+    for field in fields:
+        name = field.name
         if name.casefold() in OWN_NAMES:
             reason = "the store has a column of that name itself"
         elif not _NAME.fullmatch(name):
-            reason = "a column's name has up to 200 characters, none of them . , = or a control character"
+            reason = "a column's name has up to 200 characters, none of them . , = a control character or a surrogate"
         elif name.casefold() in known:
             reason = f"there is {known[name.casefold()]!r} already"
         else:
             known[name.casefold()] = name
+            arrow_type(field.type)
             continue
-        raise ValueError(f"the field {name!r:.250} can't be kept under its name ({reason}): rename it, {name[:80]}=new_name")
-
-
-def check_fields(fields: Sequence[KeptField]) -> None:
-    """ValueError unless the fields can be columns of one table."""
-    check_names(field.name for field in fields)
-    for field in fields:
-        arrow_type(field.type)
+        raise ValueError(
+            f"the field {field.field!r:.250} can't be kept as {name!r:.250} ({reason}): rename it, {field.field[:80]}=new_name"
+        )
 
 
 def sentences_schema(fields: Sequence[KeptField], *, text: bool = False) -> pa.Schema:

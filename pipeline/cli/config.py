@@ -13,6 +13,12 @@ from typing import Any
 from pipeline.cli.exit_codes import CommandError, Exit
 
 BEAM = "beam"
+# What a file has for options of these argparse types; for all others strings.
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "json_object": ((dict,), "a table"),
+}
 NOT_SETTINGS = frozenset({"help", "version", "config"})
 
 
@@ -59,11 +65,12 @@ def with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> li
             if action.option_strings:
                 options += _option(action, value, f"{file}: {key}")
             elif action.nargs in ("*", "+"):
-                action.default = [_text(item, f"{file}: {key}") for item in (value if isinstance(value, list) else [value])]
+                items = value if isinstance(value, list) else [value]
+                action.default = [_text(item, f"{file}: {key}", action) for item in items]
                 action.required = not action.default
                 action.nargs = "*" if action.default else action.nargs
             else:
-                action.default, action.required, action.nargs = _text(value, f"{file}: {key}"), False, "?"
+                action.default, action.required, action.nargs = _text(value, f"{file}: {key}", action), False, "?"
     return [*arguments[:first], *options, *arguments[first:]]
 
 
@@ -102,14 +109,16 @@ def _option(action: argparse.Action, value: Any, where: str) -> list[str]:
             raise CommandError(Exit.BAD_USAGE, f"{where} is {value!r}: it is on or off, write true or false")
         return [name] if value else []
     if isinstance(value, list) and action.nargs in ("*", "+"):
-        return [name, *(_text(item, where) for item in value)]
-    return [f"{name}={json.dumps(value) if isinstance(value, dict) else _text(value, where)}"]
+        return [name, *(_text(item, where, action) for item in value)]
+    return [f"{name}={_text(value, where, action)}"]
 
 
-def _text(value: Any, where: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise CommandError(Exit.BAD_USAGE, f"{where} is {value!r}: give a string or a number")
-    return str(value)
+def _text(value: Any, where: str, action: argparse.Action) -> str:
+    """A value of the kind that the option takes, as its argument."""
+    kinds, wanted = _KINDS.get(getattr(action.type, "__name__", ""), ((str,), "a string"))
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise CommandError(Exit.BAD_USAGE, f"{where} is {value!r}: write {wanted}")
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def beam_arguments(table: Any, file: str) -> list[str]:
@@ -122,5 +131,7 @@ def beam_arguments(table: Any, file: str) -> list[str]:
             if isinstance(item, bool):
                 arguments += [f"--{name}"] if item else []
             else:
-                arguments.append(f"--{name}={_text(item, f'{file}: beam.{name}')}")
+                if not isinstance(item, str | int | float):
+                    raise CommandError(Exit.BAD_USAGE, f"{file}: beam.{name} is {item!r}: give a string or a number")
+                arguments.append(f"--{name}={item}")
     return arguments

@@ -206,6 +206,9 @@ def test_columns_of_conllu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("record", "names", "reason"), [
+    ({"q": 1}, {"q": "row"}, r"the field 'q' can't be kept as 'row' \(.*rename it, q=new_name"),
+    ({"\ud800f": 1}, {}, r"the field '\\ud800f' can't be kept.*surrogate"),
+    ({"o": {"\udfff": 1}}, {}, r"'\\udfff', a key of an object, .*surrogate"),
     ({"id": 1}, {}, "the store has a column of that name itself.*rename it, id=new_name"),
     ({"Tokens": 1}, {}, "column of that name itself"), ({"a.b": 1}, {}, r"none of them \. , = "),
     ({"a": 1, "A": 2}, {}, "there is 'a' already"), ({"": 1}, {}, "up to 200 characters"),
