@@ -36,7 +36,7 @@ def fuzz(folder: Path, n_records: int, seed: int = 0) -> Outcomes:
         arguments = [
             "embed", str(text), "--output", str(output), "--model", model, "--input-format", kind, "--tokenizer", "whitespace",
             "--shard-rows", "4096", "--threads", "1", "--quiet", "--max-reject-rate", "1",
-            *(["--split-sentences", "no"] if kind == "jsonl" else []),
+            *(["--document", "sentence"] if kind == "jsonl" else []),
         ]  # fmt: skip
         command = Command(arguments, folder / f"log-{kind}")
         if code := command.wait(3600):

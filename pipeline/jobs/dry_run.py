@@ -126,7 +126,7 @@ def check_size(root: Root, manifest: Manifest, source: Input, model: str | None)
         msgspec.structs.replace(split, format="lines") if split.format == "text" else split for split in source.readable_here()
     ]
     settings = source.settings
-    roughly = replace(settings, tokenizer="whitespace", split_sentences=False)
+    roughly = replace(settings, tokenizer="whitespace", document="sentence")
     try:
         sample = take_sample(splits, roughly, source.storage_options)
     except DamagedInputError:

@@ -32,7 +32,7 @@ def _option(group: str, help: str, default: Any = None, unset: str | None = "", 
 
     ``group``: of the help, "" above all groups; ``unset``: what the help calls the default, where its value does not say it;
     ``settings``: argparse's ``type``, ``choices``, ``metavar``, and
-    ``formats``: the input formats that use it, without which every format does;
+    ``formats``: the input formats that use it, without which every format does, ``formats_of`` those of some of its choices;
     ``read``: it is the reader's, a field of `ReadSettings` of the same name;
     ``job``: it makes two jobs different, so that it stands in the manifest; ``least``: a number may not be below it;
     ``local``: of this command alone, no parameter of a template.
@@ -91,16 +91,10 @@ class EmbedOptions:
         formats=("lines", "text", *_FIELDS),
     )  # fmt: skip
     document: str | None = _read(
-        "text: what a document is; ids are FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE", unset="paragraph",
-        choices=("paragraph", "file"), formats=("text",),
-    )  # fmt: skip
-    split_sentences: str | None = _read(
-        "JSON, CSV, Parquet: whether a string is a document of several sentences, with ids ID:0, ID:1, …, or one sentence, "
-        "whatever it holds", unset="yes", choices=("yes", "no"), formats=_FIELDS,
-    )  # fmt: skip
-    line_ends: str | None = _read(
-        "text and documents: space = hard-wrapped, a sentence goes on in the next line; break = a line ends its sentence",
-        unset="auto, by the looks of the text", choices=("auto", "space", "break"), formats=("text", *_FIELDS),
+        "what a document is, whose number is in ids: a line, a paragraph (whose lines run on), the whole file of text; sentence: "
+        "a string of JSON, CSV, Parquet is one sentence", unset="auto, lines or paragraphs by the looks of the text",
+        choices=("auto", "line", "paragraph", "file", "sentence"), formats=("text", *_FIELDS),
+        formats_of={"file": ("text",), "sentence": _FIELDS},
     )  # fmt: skip
     keep_text: bool = _read(
         "lines: also keep each line as it stands (column text of sentences/), by which export --format allennlp names it",
@@ -225,8 +219,6 @@ class EmbedOptions:
     def read_settings(self) -> dict[str, Any]:
         """What was asked of the reader, by fields of `ReadSettings`; what was not is left to its defaults."""
         asked = {option.name: getattr(self, option.name) for option in _marked("read")}
-        if asked["split_sentences"] is not None:
-            asked["split_sentences"] = asked["split_sentences"] == "yes"
         return {name: value for name, value in asked.items() if value is not None}
 
     def job_fields(self) -> dict[str, Any]:
@@ -313,13 +305,18 @@ def used_by(name: str, formats: Iterable[str]) -> bool:
 def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
     """A sentence for each option that was given and that none of the input's ``formats`` uses."""
     present = sorted(set(formats))
-    given = [option for option in _marked("formats") if getattr(options, option.name) not in (None, False)]
-    unused = [option for option in given if not used_by(option.name, present)]
-    return [
-        f"{flag(option.name)} belongs to {', '.join(option.metadata['formats'])}; the input is {', '.join(present)}: leave it "
-        "out, or say another --input-format"
-        for option in unused
-    ]
+    unused = []
+    for option in _marked("formats"):
+        value = getattr(options, option.name)
+        own = option.metadata.get("formats_of", {}).get(value)
+        users = own or option.metadata["formats"]
+        if value not in (None, False) and set(users).isdisjoint(present):
+            given = f"{flag(option.name)} {value}" if own else flag(option.name)
+            unused.append(
+                f"{given} belongs to {', '.join(users)}; the input is {', '.join(present)}: leave it out, or say another "
+                "--input-format"
+            )
+    return unused
 
 
 def _is_text_encoding(name: str) -> bool:

@@ -288,6 +288,8 @@ def test_processes_of_this_machine_share_its_cores() -> None:
         (EmbedOptions(("x",), "y", shard_rows=0), "take 128"),
         (EmbedOptions(("x",), "y", max_sentences=0), "give 1 or more"),
         (EmbedOptions(("x",), "y", input_format="lines", id_field="id"), "leave it out"),
+        (EmbedOptions(("x",), "y", input_format="text", document="sentence"), "--document sentence belongs to jsonl"),
+        (EmbedOptions(("x",), "y", input_format="csv", document="file"), "--document file belongs to text; the input is csv"),
         (EmbedOptions(("x",), " "), "--output is empty"),
     ],
 )
@@ -306,10 +308,13 @@ def test_models_lists_the_random_one_under_its_name_only(capsys: pytest.CaptureF
     assert "random-small" in {model["name"] for model in json.loads(capsys.readouterr().out)}
 
 
-@pytest.mark.parametrize(("document", "ids"), [("paragraph", ["t.txt:0:0", "t.txt:1:0"]), ("file", ["t.txt:0", "t.txt:1"])])
+@pytest.mark.parametrize(("document", "ids"), [
+    ("paragraph", ["t.txt:0:0", "t.txt:1:0"]), ("line", ["t.txt:0:0", "t.txt:1:0", "t.txt:2:0"]),
+    ("file", ["t.txt:0", "t.txt:1", "t.txt:2"]),
+])  # fmt: skip
 def test_what_a_document_is(embed: Command, tmp_path: Path, document: str, ids: list[str]) -> None:
     text = tmp_path / "t.txt"
-    text.write_text("One sentence here.\n\nAnother one there.\n", encoding="utf-8")
+    text.write_text("One sentence\nhere.\n\nAnother one there.\n", encoding="utf-8")
     options = ["--input-format", "text", "--shard-rows", "64", "--document", document]
     assert embed(tmp_path / "store", *options, inputs=[str(text)]) == 0
     assert [sentence.id for sentence in elmo_store.open(tmp_path / "store")] == ids

@@ -135,7 +135,7 @@ def test_the_samples_are_prose() -> None:
     "settings",
     [
         ReadSettings(document="file"),
-        ReadSettings(line_ends="break"),
+        ReadSettings(document="line"),
         ReadSettings(tokenizer="ptb"),
     ],
 )

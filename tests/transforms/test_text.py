@@ -108,7 +108,7 @@ def test_tokenizers_by_name() -> None:
         name_for("moses", "text")
 
 
-WRAPPED = ReadSettings(line_ends="space")
+WRAPPED = ReadSettings(document="paragraph")
 
 
 def test_paragraphs_places_and_positions(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_paragraphs_places_and_positions(tmp_path: Path) -> None:
         Sentence(("Three", "."), "", 8, 1, 0),
         Sentence(("Four", "."), "", 9, 1, 1),
     ]
-    by_file = records(path, settings=replace(WRAPPED, document="file"))
-    assert [(record.ordinal, record.within) for record in by_file] == [(i, -1) for i in range(4)]
-    by_line = records(path, settings=ReadSettings(line_ends="break"))
+    by_file = records(path, settings=ReadSettings(document="file"))
+    assert [(record.ordinal, record.within) for record in by_file] == [(i, -1) for i in range(6)]
+    by_line = records(path, settings=ReadSettings(document="line"))
     assert tokens(by_line) == [["One", "is"], ["here", "."], ["Two", "is"], ["here", "."], ["Three", "."], ["Four", "."]]
     assert [(record.ordinal, record.within) for record in by_line] == [(0, 0), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0)]
 
@@ -222,14 +222,14 @@ def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: py
 @given(
     lines=st.lists(st.sampled_from(["", "", "One is here. Two", "is there.", "A", " ", "Three words more.\r"]), max_size=40),
     size=st.integers(1, 90),
-    ends=st.sampled_from(["space", "break"]),
+    document=st.sampled_from(["paragraph", "line"]),
 )
 def test_ranges_of_text_read_what_the_whole_does(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, ends: str
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, document: str
 ) -> None:
     """Each paragraph is read by exactly one range, and counts of paragraphs and lines go on from range to range."""
     path = write(tmp_path_factory.mktemp("ranges") / "a.txt", "\n".join(lines).encode())
-    read = ReadSettings(line_ends=ends)
+    read = ReadSettings(document=document)
     found: list[Record] = []
     line = paragraph = 0
     for split in plan_splits([str(path)], "text", read, range_bytes=size):

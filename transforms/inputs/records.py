@@ -19,8 +19,7 @@ from elmo_store.format.words import WordLimit
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
 PLAIN_FORMATS = ("text", "lines", "conll")  # that take any line for words
-DOCUMENTS = ("paragraph", "file")
-LINE_ENDS = ("auto", "space", "break")
+DOCUMENTS = ("auto", "line", "paragraph", "file", "sentence")
 ON_BAD_FILE = ("stop", "reject")
 MIB = 1 << 20
 
@@ -59,9 +58,7 @@ class ReadSettings:
     text_field: str = ""  # field with a string or a list of tokens ("" = text); conll: the word's column, from 1 ("" = 1)
     id_field: str = ""  # field with the record's id, "" without one
     tokenizer: str = "auto"  # a name of transforms.text.tokenizers; auto = whitespace for lines, ptb for running text
-    document: str = "paragraph"  # text: what the ids count as a document, "paragraph" or "file"
-    split_sentences: bool = True  # formats with fields: a string is a document of sentences
-    line_ends: str = "auto"  # text and documents: whether the end of a line is a "space", a "break", or as the text looks
+    document: str = "auto"  # of text, and whether strings of fields are any; "auto" = lines or paragraphs, as the text looks
     keep_text: bool = False  # lines: a sentence's own text is kept beside its tokens
     fields: tuple[KeptField, ...] = ()  # of the records that bring any: what their sentences keep
     encoding: str = "utf-8"  # of every format but parquet
@@ -75,7 +72,7 @@ class ReadSettings:
     part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
 
     def __post_init__(self) -> None:
-        for name, allowed in (("document", DOCUMENTS), ("line_ends", LINE_ENDS), ("on_bad_file", ON_BAD_FILE)):
+        for name, allowed in (("document", DOCUMENTS), ("on_bad_file", ON_BAD_FILE)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
         if self.max_sentences < 0:
@@ -83,6 +80,16 @@ class ReadSettings:
         for name in ("max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")
+
+    @property
+    def line_ends(self) -> str:
+        """What the end of a line is in text and documents: "space", "break", or "auto" = as the text looks."""
+        return {"line": "break", "paragraph": "space"}.get(self.document, "auto")
+
+    @property
+    def split_sentences(self) -> bool:
+        """Whether a string of a field is a document of sentences."""
+        return self.document != "sentence"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

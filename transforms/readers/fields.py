@@ -1,7 +1,7 @@
 """Records with named fields → sentences: what JSON lines, JSON arrays, CSV and Parquet have in common.
 
 A string is a document: it is split into sentences with the ids ``DOC:0``, ``DOC:1``, … (DOC is the record's own id, or
-``FILE:POSITION``); with ``split_sentences=False`` it is one sentence whatever it holds, with the id DOC. A list is one
+``FILE:POSITION``); with ``document="sentence"`` it is one sentence whatever it holds, with the id DOC. A list is one
 tokenised sentence, taken as it is, with the id DOC; a list of lists is a document of such sentences, ``DOC:0``, ``DOC:1``, ….
 A document without a token is a sentence of zero tokens, so that every record has its place, and a sentence of a document that
 can't be used is refused by itself: the others keep their numbers.

@@ -4,10 +4,10 @@ LF and CRLF end a line and nothing else does: a lone CR, a form feed, U+0085 or 
 line without an end counts; an end of line at the end of the file begins no other. Line i is sentence i of ``lines``, whatever is
 wrong with it.
 
-In ``text`` blank lines separate paragraphs; a sentence never crosses one. Where line ends are breaks (``line_ends``), every line
-is a paragraph. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with ``document="file"``, counted from 0. Position =
-number of the line, from 0, on which the sentence begins. A line that can't be used is refused by itself: it ends the sentence
-before it.
+In ``text`` blank lines separate paragraphs; a sentence never crosses one. Where line ends are breaks (``document="line"``, or by
+the looks of the text), every line is a paragraph. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with
+``document="file"``, counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that can't be
+used is refused by itself: it ends the sentence before it.
 """
 
 import codecs
@@ -152,7 +152,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
     ends = settings.line_ends if source.split.line_ends == "auto" else source.split.line_ends
     if ends == "auto":
         ends = line_ends_of(chunks.peek(SAMPLE_BYTES))
-    by_paragraph = settings.document == "paragraph"
+    by_paragraph = settings.document != "file"
     paragraph = sentence = 0
     held = Paragraph()
 

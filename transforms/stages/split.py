@@ -59,7 +59,6 @@ RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to
 TASK_BYTES = 8 * MIB  # small files that are read as one task, together at most …
 TASK_FILES = 256  # … and at most so many
 LOOKED_AT = 256  # plain text files of any size whose beginnings are looked at, a request each
-_OF_TEXT = {name: getattr(ReadSettings(), name) for name in ("document", "line_ends")}
 _IO_THREADS = 16
 StorageOptions = Mapping[str, Any] | None
 _log = logging.getLogger(__name__)
@@ -159,7 +158,7 @@ def looked_at(
         return file
     lines = text.removeprefix(BOM_UTF8).split(b"\n")
     check_not_json(file.url, file.format, next((line for line in lines if line.strip()), b""))
-    is_plain = settings.tokenizer != "ptb" and all(getattr(settings, name) == default for name, default in _OF_TEXT.items())
+    is_plain = settings.tokenizer != "ptb" and settings.document in ("auto", "sentence")  # the others are of running text
     if file.format == "text" and is_plain and is_sentence_a_line([line.decode("utf-8", "replace") for line in lines]):
         return replace(file, format="lines")
     return file

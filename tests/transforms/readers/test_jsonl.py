@@ -27,7 +27,7 @@ def test_strings_and_token_lists(tmp_path: Path) -> None:
     found = records(path)
     assert tokens(found) == [["I", "do", "n't", "."], ["Go", "."], ["I", "don't", "a b"], [], [], ["éé"]]
     assert [(record.position, record.within) for record in found] == [(0, 0), (0, 1), (1, -1), (2, 0), (3, -1), (4, 0)]
-    whole = records(path, settings=ReadSettings(split_sentences=False))
+    whole = records(path, settings=ReadSettings(document="sentence"))
     assert tokens(whole) == [["I", "do", "n't", ".", "Go", "."], ["I", "don't", "a b"], [], [], ["éé"]]
     assert [(record.position, record.within) for record in whole] == [(i, -1) for i in range(5)]
     assert not rejects(found)
