@@ -132,7 +132,6 @@ STEPS: dict[str, Sequence[tuple[Any, str]]] = {
     "put": [(Root, "_put")],
     "markers": [(markers, "write_marker"), (markers, "read_marker")],
     "lease, heartbeats": [(job_root.JobRoot, "fence"), (lease.LeaseHolder, "_beat")],
-    "progress": [(worker.ShardProgress, "done"), (worker.ShardProgress, "flush")],
     "writers, the rest": [(embed, "write")],
     "finish": [(finish, "check"), (finish, "finish_job")],
 }

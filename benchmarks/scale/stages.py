@@ -77,7 +77,7 @@ def stages(url: str, options: dict[str, Any], shards: int, files: int, served: s
         fill_source, fill = Served(f"{beneath}/input-{shards}"), Served(f"{beneath}/store-{shards}")
     job_stages.put_input(fill_source, 0, files, max(1, shards * job_stages.SHARD_ROWS // job_stages.TOKENS_A_LINE // files))
     write_manifest(root, job_stages.manifest_of(root))
-    root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
+    root.put_json(START, {"started": time.time(), "n_pieces": 1})
     cost = Cost.of(job_stages.preflight, f"{source}/", options, root)
     yield "preflight", cost, f"{files:,} files, {cost.value} reading tasks"
     job_stages.read_all(root, fill, options)

@@ -1,6 +1,6 @@
 """What so many workers ask the store for beside its data, what a look at them costs, and how many tasks they share.
 
-A worker is what a process of its own would know: looks at the lease, heartbeats, progress; threads serve all of them in turns.
+A worker is what a process of its own would know: looks at the lease, heartbeats; threads serve all of them in turns.
 The code is the job's; only shards are not put. All begin at once, which is the worst for keys that they share.
 """
 
@@ -27,18 +27,16 @@ from pipeline.jobs.embed_job import (
     CUDA_ROWS_AT_ONCE,
     SHARDS_PER_TASK,
 )
-from pipeline.progress.snapshot import ProgressReader
 from tests import job_stages
 from transforms.runtime.job_root import JobRoot, RunHere
-from transforms.runtime.work import PLAN, PROGRESS, START
-from transforms.runtime.worker import ShardProgress
+from transforms.runtime.work import PLAN, START
 from transforms.stages.plan import shards_per_call, shards_per_task
 
 RUN = "many-workers"
 AT_ONCE = 64  # requests
 LATENCY_SECONDS = 0.05  # of a bucket, added to each request to the server beside this program
 TOKENS_PER_SECOND = 2_900  # of a worker of two CPU cores (docs/development/performance.md)
-SHARD_TOKENS, SHARDS_A_CALL = 16_384, 4
+SHARD_TOKENS = 16_384
 TICK_SECONDS = 1.0  # between two of the engine's reports
 SPREAD_SECONDS = 1.0  # within which all begin
 SHARDS_OF_WORKER = 1000  # its share of the job
@@ -75,26 +73,17 @@ class Worker:
     def __init__(self, url: str, options: dict[str, Any], number: int) -> None:
         self._root = JobRoot(Root(url, options), RUN)
         self._root._here = RunHere(Process(f"machine {number}", number, "1"))
-        self._progress = ShardProgress(self._root)
-        self._next = number * SHARDS_OF_WORKER
-        self._began = time.time()
         self._done_at = time.monotonic() + SHARD_TOKENS / TOKENS_PER_SECOND
         self.shards = 0
 
     def tick(self) -> None:
         """What has come about since the last one."""
-        self._progress.written_before(())  # what the engine reports is put if it is due
         if time.monotonic() < self._done_at:
             return
         self._done_at += SHARD_TOKENS / TOKENS_PER_SECOND
         self._root.fence()  # before the shard
         self._root.fence()  # before its marker
-        stats = {"call_began": self._began, "call_tokens": SHARD_TOKENS * SHARDS_A_CALL, "tokens": SHARD_TOKENS}
-        self._progress.done(self._next + self.shards, stats)
         self.shards += 1
-        if self.shards % SHARDS_A_CALL == 0:
-            self._progress.flush()
-            self._began = time.time()
 
 
 def work(workers: list[Worker], seconds: float) -> Counter[str]:
@@ -126,7 +115,7 @@ def print_requests(noted: list[tuple[float, str, str]], base: str, seconds: floa
     table = Table(
         "requests a second", "key or prefix", "get, mean", "get, peak", "put, mean", "put, peak", "keys", label_width=44
     )
-    prefixes = {f"{LEASES}/worker": "heartbeats", LEASE: "looks at the lease", f"{PROGRESS}/": "progress", "": "the whole store"}
+    prefixes = {f"{LEASES}/worker": "heartbeats", LEASE: "looks at the lease", "": "the whole store"}
     for prefix, name in prefixes.items():
         by_key: dict[str, list[tuple[float, str]]] = defaultdict(list)
         for at, verb, path in noted:
@@ -174,8 +163,8 @@ def many_workers(url: str, options: dict[str, Any], n: int, seconds: float) -> N
     write_manifest(root, replace(job_stages.manifest_of(root), shard_rows=SHARD_TOKENS))
     n_shards = n * SHARDS_OF_WORKER
     n_rows = n_shards * SHARD_TOKENS
-    root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
-    root.put_json(PLAN, {"id": "p", "n_tokens": n_rows, "n_rows": n_rows, "n_shards": n_shards, "planned": time.time()})
+    root.put_json(START, {"started": time.time(), "n_pieces": 1})
+    root.put_json(PLAN, {"id": "p", "n_tokens": n_rows, "n_rows": n_rows, "n_shards": n_shards})
     acquire(root, Lease.of_this_process(RUN, local=False, patience_seconds=900.0))
     workers = [Worker(url, options, number) for number in range(n)]
     requests = Requests()
@@ -184,9 +173,6 @@ def many_workers(url: str, options: dict[str, Any], n: int, seconds: float) -> N
     print_requests(requests.taken(), root.path(), seconds)
     done = sum(worker.shards for worker in workers)
     print("\na look")
-    reader = ProgressReader(root)
-    for name in ("the first", "the second"):
-        print_look(root, requests, done, name, lambda: reader.look().line())
     print_look(root, requests, done, "heartbeats, as `info` reads them", lambda: str(read_heartbeats(root, RUN).last))
     print_tasks()
     with suppress(FileNotFoundError):

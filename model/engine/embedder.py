@@ -36,8 +36,6 @@ from model.start_state import StartState
 
 __all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "Running", "SentenceRows", "Text"]
 
-OnProgress = Callable[[float], None]  # called with a share of a call, from 0 to 1
-
 
 @dataclass
 class EngineStats:
@@ -64,20 +62,14 @@ class EngineStats:
 class Running:
     """A call that a device has been asked for; `result` waits for its states."""
 
-    def __init__(self, states: States, stats: EngineStats, on_progress: OnProgress = lambda share: None) -> None:
+    def __init__(self, states: States, stats: EngineStats) -> None:
         self.states = states  # as they come in
         self.stats = stats  # what this call counted; seconds are there once its states are
-        self._on_progress, self._n_advanced = on_progress, 0
         self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
         self.seconds_idle = 0.0  # from the last call's states to the beginning of this one
         self.computed_on: list[str] = []  # as `Device.computes_on` says of its groups: more than one after out of memory
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
-
-    def advance(self, n_rows: int) -> None:
-        """The forward direction asked for so many rows more; the backward one is about as far."""
-        self._n_advanced += n_rows
-        self._on_progress(min(1.0, self._n_advanced / max(1, self.stats.rows)))
 
     def result(self) -> npt.NDArray[Any] | Int8Rows:
         """The states wanted [rows, states, p], in order of request, then row; nothing else is put there while anyone has them.
@@ -159,12 +151,10 @@ class Embedder:
         dtype: Dtype = "float16",
         states: Sequence[int] | None = None,
         order: Order = "states",
-        on_progress: OnProgress = lambda share: None,
     ) -> Running:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
 
         ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``, ``order``: see `Wanted`.
-        ``on_progress`` is called window by window, by a thread that computes, with the share of the rows that were asked for.
 
         Raises:
             ValueError: an unknown dtype or order.
@@ -175,12 +165,12 @@ class Embedder:
             self._x.forget()
             self._failed = False
         try:
-            return self._run(prepared, wanted, on_progress)
+            return self._run(prepared, wanted)
         except BaseException:
             self._failed = True
             raise
 
-    def _run(self, prepared: Prepared, wanted: Wanted, on_progress: OnProgress) -> Running:
+    def _run(self, prepared: Prepared, wanted: Wanted) -> Running:
         self._device.restore()
         began = time.perf_counter()
         computed_before = self._x.n_computed
@@ -194,7 +184,7 @@ class Embedder:
             words_computed=self._x.n_computed - computed_before,
             seconds_words=prepared.seconds + known - began,
         )
-        running = Running(states, stats, on_progress)
+        running = Running(states, stats)
         for group in prepared.groups:
             self._run_group(prepared, group, x, running)
         wait = self._device.delivered()
@@ -269,8 +259,6 @@ class Embedder:
         def emit(window: int, outputs: list[Tensor]) -> None:
             for j, output in enumerate(outputs):  # [steps, B, p]
                 states.put(1 + 2 * j + k, rows[window], output.flatten(0, 1), indexes[window])
-            if k == 0:
-                running.advance(wanted[window])
 
         direction = self._device.directions[k]
         opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]

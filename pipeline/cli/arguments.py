@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.importing import is_installed
+
 
 def json_object(text: str) -> dict[str, Any]:
     """``text`` as a JSON object. ArgumentTypeError, which is bad usage, that does not repeat it: it may hold secrets."""
@@ -65,6 +68,20 @@ def add_option(
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
     """``--storage-options``, ``of`` what is opened with them."""
     add_option(parser, "--storage-options", f"what fsspec needs for {of}", type=json_object, metavar="JSON")
+
+
+def check_metrics_port(port: int | None, *, waits: bool) -> None:
+    """CommandError (bad usage) for metrics that can't be had. ``waits``: the command stays for its job's end."""
+    if port is None:
+        return
+    if not waits:
+        raise CommandError(
+            Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --no-wait, or give it to elmo-store watch"
+        )
+    if not is_installed("prometheus_client"):
+        raise CommandError(
+            Exit.BAD_USAGE, "--metrics-port needs prometheus_client: pip install '.[metrics]' in elmo-store's checkout"
+        )
 
 
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress, only the summary") -> None:

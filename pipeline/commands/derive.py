@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.exports.formats import PER, POOLED
 from elmo_store.mixing import POOLS
-from pipeline.cli import locations, telemetry
-from pipeline.cli.arguments import add_option, add_storage_options
+from pipeline.cli import locations
+from pipeline.cli.arguments import add_option, add_storage_options, check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
@@ -90,7 +90,7 @@ def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """CommandError for metrics that can't be had."""
-    telemetry.check(args.metrics_port, waits=not args.no_wait)
+    check_metrics_port(args.metrics_port, waits=not args.no_wait)
 
 
 def _check_mix(args: argparse.Namespace) -> None:

@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.cli import locations, telemetry
+from pipeline.cli import locations
+from pipeline.cli.arguments import check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.importing import nothing_to_collect
@@ -25,7 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     spec.parse(args)
-    telemetry.check(args.metrics_port, waits=not args.no_wait)
+    check_metrics_port(args.metrics_port, waits=not args.no_wait)
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
@@ -51,13 +52,13 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
         loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
         from pipeline.jobs.embed_job import EmbedCorpus, open_job
         from pipeline.jobs.run import Running, complete_already, run_to_end
-        from pipeline.progress.exporting import exported
+        from pipeline.progress.metrics import exported
         from pipeline.runners import beam_options, preflight
 
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     waits = not options.no_wait
-    with exported(options.metrics_port, waits=waits) as meter, preflight.opened(beam_args, wait=waits) as runner:
+    with exported(options.metrics_port) as meter, preflight.opened(beam_args, wait=waits) as runner:
         job = open_job(options, runner, loading)
         if job.settings is None or job.holder is None:
             code = complete_already(job.root)

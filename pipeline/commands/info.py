@@ -4,12 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
-from pipeline.cli import locations, telemetry
-from pipeline.cli.arguments import above_zero, add_option, add_storage_options
+from pipeline.cli import locations
+from pipeline.cli.arguments import above_zero, add_option, add_storage_options, check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, quantity
@@ -166,7 +166,7 @@ def _check_watch(args: argparse.Namespace) -> None:
     """CommandError for metrics that can't be had."""
     if args.once and args.metrics_port is not None:
         raise CommandError(Exit.BAD_USAGE, "--metrics-port is of a command that stays: leave out --once")
-    telemetry.check(args.metrics_port, waits=not args.once)
+    check_metrics_port(args.metrics_port, waits=True)
 
 
 def _watch_touches(args: argparse.Namespace) -> locations.Touched:
@@ -182,7 +182,7 @@ def _watch(args: argparse.Namespace) -> int:
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.progress.bars import Screen, follow
-    from pipeline.progress.exporting import exported
+    from pipeline.progress.metrics import exported
     from pipeline.progress.snapshot import ProgressReader
 
     root = Root(args.url, args.storage_options)
@@ -198,8 +198,8 @@ def _watch(args: argparse.Namespace) -> int:
         snapshot = ProgressReader(root).look()
         print(snapshot.line())
     else:
-        with exported(args.metrics_port) as meter, meter.following(root) if meter else nullcontext():
-            snapshot = follow(root, seconds=args.seconds, screen=Screen(sys.stderr))
+        with exported(args.metrics_port) as meter:
+            snapshot = follow(root, Screen(sys.stderr), meter, seconds=args.seconds)
         print(snapshot.line())
     return Exit.COMPLETE if snapshot.stage == "complete" else Exit.INCOMPLETE
 

@@ -27,7 +27,7 @@ from pipeline.cli.locations import open_store
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing, versions
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
-from pipeline.progress.exporting import exported
+from pipeline.progress.metrics import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
 from pipeline.runners.flink import console_of
@@ -68,7 +68,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
     """
     waits, overwrite = not args.no_wait, args.overwrite
     source, target = open_store(args.source, args.storage_options), Root(args.output, args.storage_options)
-    with exported(args.metrics_port, waits=waits) as meter, preflight.opened(args.beam_args, wait=waits) as runner:
+    with exported(args.metrics_port) as meter, preflight.opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)

@@ -42,7 +42,7 @@ from pipeline.runners.workers import workers_of
 from transforms.inputs.records import ReadSettings, Split, Stream, describe_files
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
-from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
+from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, START
 from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
@@ -220,14 +220,14 @@ def _put_start(checked: Checked, root: JobRoot, manifest: Manifest, state: Start
         tasks = list(read_tasks(source.splits))
         write_tasks(root, tasks)
         source.put_stdin(root, tasks)
-        for folder in (PROGRESS, BAD, ENDED):
+        for folder in (BAD, ENDED):
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
         if checked.settings.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
             root.remove(DEVICE)
-        start = {"run": root.run, "started": time.time(), "n_pieces": len(tasks), "n_bytes": source.n_bytes}
-        root.put_json(START, start | {"waits": checked.terms.waits})
+        start = {"run": root.run, "started": time.time(), "n_pieces": len(tasks), "waits": checked.terms.waits}
+        root.put_json(START, start)
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
 

@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Collection
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import is_installed
 from pipeline.cli.signals import heed, name_of, say
 from pipeline.jobs.output import LeaseHolder, differences, tidy
-from pipeline.progress.bars import shown
+from pipeline.progress.bars import Screen, shown
 from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_commands, next_steps, summary
 from pipeline.progress.troubles import told
@@ -72,7 +72,8 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     """
     root, holder, began = running.root, running.holder, time.perf_counter()
     try:
-        with _watched(running):
+        screen = Screen() if running.wait and not running.quiet else None
+        with shown(root, screen, running.meter, seconds=0.5 if root.is_local else 5.0):
             if not _submitted(running, transform):
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:
@@ -106,22 +107,8 @@ def _ended(running: Running, seconds: float) -> Exit:
     if not manifest.complete:
         return incomplete(running)
     left = left_summary(root)
-    if running.meter is not None and left is not None:
-        running.meter.end(left["this_run"])
     report(root, manifest, left, seconds=seconds)
     return Exit.COMPLETE
-
-
-@contextmanager
-def _watched(running: Running) -> Iterator[None]:
-    """Progress on the screen and in metrics, as far as they are asked for."""
-    root = running.root
-    with ExitStack() as stack:
-        if running.wait and not running.quiet:
-            stack.enter_context(shown(root, seconds=0.5 if root.is_local else 5.0))
-        if running.meter is not None:
-            stack.enter_context(running.meter.following(root))
-        yield
 
 
 def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:

@@ -168,8 +168,8 @@ class EmbedOptions:
     )
     quiet: bool = _storage("no progress, only an engine's id of the job and the summary", False)
     metrics_port: int | None = _storage(
-        "while this command runs, serve Prometheus metrics at http://HOST:PORT/metrics; for OpenTelemetry set its OTEL_… "
-        "variables; needs the extra metrics", unset="off", type=port, metavar="PORT",
+        "while this command runs, serve Prometheus metrics at http://HOST:PORT/metrics; needs the extra metrics",
+        unset="off", type=port, metavar="PORT",
     )  # fmt: skip
     no_wait: bool = _cluster(
         "submit the job, print its id and console address, and end; elmo-store watch follows it", False, "wait for its end"

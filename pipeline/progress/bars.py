@@ -12,11 +12,12 @@ from tqdm import tqdm
 
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import drawable, quantity, visible
+from pipeline.progress.metrics import Meter
 from pipeline.progress.repeated import repeated
 from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
 from transforms.runtime.job_root import is_transient
 
-LINE_SECONDS = 30.0  # between two lines where there is no terminal
+LINE_SECONDS = 60.0  # between two lines where there is no terminal
 
 
 class Screen:
@@ -28,7 +29,7 @@ class Screen:
         self._stage = ""
         self._terminal = self._stream.isatty()
         self._line_seconds = line_seconds
-        self._last_line = ("", "", 0.0)  # stage, line, when
+        self._last_line = "", time.monotonic()  # and when
 
     def show(self, snapshot: Snapshot) -> None:
         """Bring the screen up to date."""
@@ -38,7 +39,7 @@ class Screen:
         if snapshot.stage != self._stage:
             self.close()
             self._stage = snapshot.stage
-        total, done = _extent(snapshot)
+        done, total = snapshot.extent
         if total is None:
             if snapshot.stage not in ENDED:
                 print(f"\r\x1b[K{visible(snapshot.line())}", end="", file=self._stream, flush=True)
@@ -46,29 +47,27 @@ class Screen:
         if self._bar is None:
             self._bar = self._new_bar(snapshot.stage, total)
         self._bar.n = done
-        counts = quantity(snapshot.tokens_done, "token") if snapshot.stage == "reading" else (
-            f"{snapshot.shards_done:,}/{quantity(snapshot.n_shards or 0, 'shard')}"
-        )  # fmt: skip
+        shards = f"{snapshot.shards_done:,}/{quantity(snapshot.n_shards or 0, 'shard')}"
+        counts = shards if snapshot.stage == "computing" else ""
         self._bar.set_postfix_str(", ".join(filter(None, (counts, snapshot.pace))), refresh=False)
         self._bar.refresh()
 
     def _new_bar(self, stage: str, total: int) -> "tqdm[Any]":
         print("\r\x1b[K", end="", file=self._stream)
         size = shutil.get_terminal_size()  # 80 × 24 where a terminal says 0 × 0, of which tqdm would show nothing
+        unit = " pieces" if stage == "reading" else " tokens"
         return tqdm(
-            total=total, unit="B" if stage == "reading" else " tokens", unit_scale=True, desc=stage, leave=False,
+            total=total, unit=unit, unit_scale=stage != "reading", desc=stage, leave=False,
             colour=None if os.environ.get("NO_COLOR") else "green", file=self._stream, ncols=size.columns, nrows=size.lines,
             mininterval=0, miniters=0, bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit}{postfix}",
         )  # fmt: skip
 
     def _log(self, snapshot: Snapshot) -> None:
-        """A line, if it says something new and the last one is not too fresh; a new stage at once. The end is the summary's."""
-        if snapshot.stage in ENDED:
-            return
-        stage, line, when = self._last_line
+        """A line, if it is new and none was printed for a while. The end is the summary's."""
+        line, when = self._last_line
         now = time.monotonic()
-        if snapshot.line() != line and (snapshot.stage != stage or now - when >= self._line_seconds):
-            self._last_line = (snapshot.stage, snapshot.line(), now)
+        if snapshot.stage not in ENDED and snapshot.line() != line and now - when >= self._line_seconds:
+            self._last_line = snapshot.line(), now
             print(visible(snapshot.line()), file=self._stream, flush=True)
 
     def say(self, text: str) -> None:
@@ -85,25 +84,23 @@ class Screen:
             print("\r\x1b[K", end="", file=self._stream, flush=True)
 
 
-def _extent(snapshot: Snapshot) -> tuple[int | None, int]:
-    """What a stage's bar counts, and how much of it is done; None for a stage without a measure."""
-    if snapshot.stage == "reading":
-        return snapshot.n_bytes if snapshot.n_pieces else None, snapshot.bytes_done
-    return (snapshot.n_tokens, snapshot.tokens_done) if snapshot.stage == "computing" else (None, 0)
-
-
 class _Looks:
-    """Looks at the job on ``root`` that go to ``screen``. That none can be had is said once, and once that they can again."""
+    """Looks at the job on ``root`` that go to a screen and a meter. That none can be had is said once, as is their return."""
 
-    def __init__(self, root: Root, screen: Screen, waits_for: Callable[[Exception], bool]) -> None:
+    def __init__(self, root: Root, screen: Screen | None, meter: Meter | None, waits_for: Callable[[Exception], bool]) -> None:
         """``waits_for``: errors after which the next look may succeed; others are raised."""
-        self._reader, self._screen, self._waits_for = ProgressReader(root), screen, waits_for
+        self._reader, self._screen, self._meter, self._waits_for = ProgressReader(root), screen, meter, waits_for
         self._in_the_dark = self._ended = False
 
     def end(self) -> None:
         """Take the bar off the terminal; a look under way, on slow storage, shows nothing any more."""
         self._ended = True
-        self._screen.close()
+        if self._screen is not None:
+            self._screen.close()
+
+    def _say(self, text: str) -> None:
+        if self._screen is not None and not self._ended:
+            self._screen.say(text)
 
     def look(self) -> Snapshot | None:
         """What is shown now; None if there is nothing to see."""
@@ -112,24 +109,29 @@ class _Looks:
         except Exception as error:
             if not self._waits_for(error):
                 raise
-            if not self._in_the_dark and not self._ended:
-                self._screen.say(f"the job's progress can't be seen: {error}; trying again")
+            if not self._in_the_dark:
+                self._say(f"the job's progress can't be seen: {error}; trying again")
             self._in_the_dark = True
             return None
         if self._ended:
             return None
         if self._in_the_dark:
-            self._screen.say("the job's progress can be seen again")
+            self._say("the job's progress can be seen again")
         self._in_the_dark = False
-        self._screen.show(snapshot)
+        if self._screen is not None:
+            self._screen.show(snapshot)
+        if self._meter is not None:
+            self._meter.see(snapshot)
         return snapshot
 
 
 @contextmanager
-def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterator[None]:
-    """Show the progress of the job on ``root`` every ``seconds``, as long as the block runs."""
-    screen = screen or Screen()
-    looks = _Looks(root, screen, waits_for=lambda _: True)  # no failed look is a reason to end a job
+def shown(root: Root, screen: Screen | None, meter: Meter | None = None, *, seconds: float) -> Iterator[None]:
+    """Show the progress of the job on ``root`` every ``seconds``, as long as the block runs, to who is there to see it."""
+    if screen is None and meter is None:
+        yield
+        return
+    looks = _Looks(root, screen, meter, waits_for=lambda _: True)  # no failed look is a reason to end a job
     try:
         with repeated(looks.look, seconds, "progress"):
             yield
@@ -137,13 +139,15 @@ def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterat
         looks.end()
 
 
-def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float], None] = time.sleep) -> Snapshot:
+def follow(
+    root: Root, screen: Screen, meter: Meter | None = None, *, seconds: float, sleep: Callable[[float], None] = time.sleep
+) -> Snapshot:
     """Show progress until the job has ended, well or not, also of one that has not begun; returns the last snapshot.
 
     Storage that can't be reached for now is waited for. Ends with the caller's KeyboardInterrupt, and with an OSError that no
     waiting mends.
     """
-    looks = _Looks(root, screen, waits_for=is_transient)
+    looks = _Looks(root, screen, meter, waits_for=is_transient)
     try:
         while True:
             snapshot = looks.look()

@@ -1,124 +1,82 @@
-"""A job's progress as metrics: names, units and values of what `pipeline.progress.snapshot` sees."""
+"""A job's progress for Prometheus: what the last look at its output saw (`pipeline.progress.snapshot`), served at a port."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from elmo_store.storage.root import Root
-from pipeline.progress.repeated import repeated
-from pipeline.progress.snapshot import ProgressReader, Snapshot
-
-LOCAL_LOOK_SECONDS, LOOK_SECONDS = 0.5, 5.0  # between two looks, on a disk of this machine and elsewhere
-UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}  # OpenTelemetry's (UCUM) → the end of a Prometheus name
-STAGES = ("starting", "reading", "computing", "finishing", "complete", "failed", "stopped")
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.progress.snapshot import STAGES, Snapshot
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of a job. ``value`` of a snapshot: None where it has none; ``beam``: the counter of the same on its engine."""
+    """A counter if its name ends with ``_total``, otherwise a gauge; ``value`` of a snapshot is None where it has none."""
 
     name: str
-    kind: Literal["counter", "gauge"]
-    unit: str  # as OpenTelemetry has it; "{token}" counts tokens
     help: str
     value: Callable[[Snapshot], float | None]
-    beam: str = ""
-
-    @property
-    def prometheus(self) -> str:
-        """Its name in Prometheus: what OpenTelemetry's own translation makes of the other."""
-        return "_".join(filter(None, ("elmo_store", self.name, UNITS.get(self.unit), "total" if self.kind == "counter" else "")))
-
-    @property
-    def opentelemetry(self) -> str:
-        """Its name in OpenTelemetry, which has the unit apart."""
-        return f"elmo_store.{self.name}"
-
-
-def _sum(name: str) -> Callable[[Snapshot], float | None]:
-    return lambda snapshot: snapshot.sums.get(name)
-
-
-def _computed(snapshot: Snapshot) -> float | None:
-    return None if snapshot.stage in ("starting", "reading") else snapshot.tokens_done
-
-
-def _busy(snapshot: Snapshot) -> float | None:
-    busy, idle = (snapshot.sums.get(name, 0.0) for name in ("seconds_computing", "seconds_idle"))
-    return busy / (busy + idle) if busy else None
 
 
 METRICS = (
-    Metric("tokens", "counter", "{token}", "tokens whose states are computed, or were there", _computed, "tokens"),
-    Metric("shards", "counter", "{shard}", "shards in the store", lambda s: s.shards_done, "shards_written"),
-    Metric("shards_failed", "counter", "{shard}", "shards that failed", _sum("shards_failed"), "shards_failed"),
-    Metric("read", "counter", "By", "bytes of the input read", _sum("bytes_read"), "bytes_read"),
-    Metric("tokens_read", "counter", "{token}", "tokens read", _sum("tokens_read"), "tokens_read"),
-    Metric("records_rejected", "counter", "{record}", "records refused", _sum("records_rejected"), "records_rejected"),
-    Metric("storage_retries", "counter", "{request}", "storage requests repeated", _sum("storage_retries"), "storage_retries"),
-    Metric("tokenising", "counter", "s", "workers read and tokenised", _sum("seconds_tokenising"), "milliseconds_tokenising"),
-    Metric("reading", "counter", "s", "workers read shards' text", _sum("seconds_reading"), "milliseconds_reading"),
-    Metric("computing", "counter", "s", "devices were busy", _sum("seconds_computing"), "milliseconds_computing"),
-    Metric("device_idle", "counter", "s", "devices waited between calls", _sum("seconds_idle"), "milliseconds_idle"),
-    Metric("writing", "counter", "s", "workers encoded and put shards", _sum("seconds_writing"), "milliseconds_writing"),
-    Metric("device_busy", "gauge", "1", "share of the devices' time that they computed", _busy),
-    Metric("input", "gauge", "By", "size of the input", lambda s: s.n_bytes),
-    Metric("expected_tokens", "gauge", "{token}", "tokens of the corpus", lambda s: s.n_tokens),
-    Metric("expected_shards", "gauge", "{shard}", "shards of the store", lambda s: s.n_shards),
-    Metric("remaining", "gauge", "s", "time left of this stage at the present rate", lambda s: s.seconds_left),
-    Metric("workers", "gauge", "{worker}", "worker processes heard of", lambda s: s.n_workers),
+    Metric("elmo_store_pieces_total", "pieces of the input that are read", lambda s: s.pieces_done if s.n_pieces else None),
+    Metric("elmo_store_tokens_total", "tokens whose shards are written", lambda s: s.tokens_done if s.n_tokens else None),
+    Metric("elmo_store_shards_total", "shards that are written", lambda s: s.shards_done if s.n_shards else None),
+    Metric("elmo_store_expected_pieces", "pieces of the input", lambda s: s.n_pieces),
+    Metric("elmo_store_expected_tokens", "tokens of the corpus", lambda s: s.n_tokens),
+    Metric("elmo_store_expected_shards", "shards of the store", lambda s: s.n_shards),
+    Metric("elmo_store_remaining_seconds", "time left of the stage at the present rate", lambda s: s.seconds_left),
 )
-STAGE = Metric("stage", "gauge", "{stage}", "1 for the stage that the job is in, a label", lambda s: 1.0)
+STAGE = "elmo_store_stage"
 
 
 class Meter:
-    """A job's metrics for whoever asks: what the last look at its output saw. A thread looks, as long as it is followed."""
+    """The last snapshot of a job, for whoever asks."""
 
     def __init__(self) -> None:
-        self._seen = Snapshot("starting")
-        self._reader: ProgressReader | None = None
-        self._counted: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def read(self) -> tuple[str, dict[str, float]]:
-        """The stage, and values by the metrics' names. Counters never fall."""
-        values: dict[str, float] = {}
-        with self._lock:
-            for metric in METRICS:
-                value = metric.value(self._seen)
-                if metric.kind == "counter":
-                    value = self._counted[metric.name] = max(value or 0, self._counted.get(metric.name, 0))
-                if value is not None:  # a collector takes what began whole as whole
-                    values[metric.name] = float(value) if metric.unit in ("s", "1") else round(value)
-            return self._seen.stage, values
-
-    @contextmanager
-    def following(self, root: Root) -> Iterator[None]:
-        """Look at the job on ``root`` while the block runs."""
-        self._reader = ProgressReader(root)
-        try:
-            with repeated(self.look, LOCAL_LOOK_SECONDS if root.is_local else LOOK_SECONDS, "metrics") as thread:
-                yield
-        finally:
-            if thread.is_alive():
-                self._reader = None
-
-    def look(self) -> None:
-        """See how the job is now, unless its end is known."""
-        if self._reader is not None:
-            with suppress(Exception):  # whatever a look met, the next one may succeed
-                self.see(self._reader.look())
+        self.seen = Snapshot("starting")
 
     def see(self, snapshot: Snapshot) -> None:
         """``snapshot`` is the job's present state."""
-        with self._lock:
-            self._seen = snapshot
+        self.seen = snapshot
 
-    def end(self, sums: Mapping[str, float]) -> None:
-        """The job is complete, and came to ``sums`` as its last stage counted them: a short one was hardly looked at."""
-        self.look()
-        self._reader = None
-        seconds = {name: value for name, value in sums.items() if name.startswith("seconds_")}
-        self.see(replace(self._seen, sums={**self._seen.sums, **seconds, "storage_retries": sums.get("retries", 0)}))
+
+@contextmanager
+def exported(port: int | None) -> Iterator[Meter | None]:
+    """A meter that Prometheus can ask at every address of this machine while the block runs; None without a port.
+
+    CommandError (bad location) for a port that can't be listened on.
+    """
+    if port is None:
+        yield None
+        return
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import Metric as Family
+    from prometheus_client.registry import Collector
+
+    meter = Meter()
+
+    class Scraped(Collector):
+        def collect(self) -> Iterable[Family]:
+            seen = meter.seen
+            for metric in METRICS:
+                family = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+                if (value := metric.value(seen)) is not None:
+                    yield family(metric.name, metric.help, value=value)
+            stages = GaugeMetricFamily(STAGE, "1 for the stage that the job is in", labels=["stage"])
+            for name in STAGES:
+                stages.add_metric([name], float(name == seen.stage))
+            yield stages
+
+    registry = CollectorRegistry()
+    registry.register(Scraped())
+    try:
+        server, thread = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--metrics-port {port} can't be listened on: {error}") from error
+    try:
+        yield meter
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -27,7 +27,6 @@ from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
 from tests.pipeline.support import digests, heed_signals, remote_digests
-from transforms.runtime.work import PROGRESS
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
@@ -207,10 +206,13 @@ def workers(parent: Service) -> list[tuple[psutil.Process, psutil.Process]]:
     return pairs
 
 
-def wait_for_calls(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
-    """Return when so many processes, one after the other or at once, have said how far their calls of the engine are."""
-    told = store / PROGRESS
-    wait_until(f"{n} processes that compute", lambda: len(list(told.glob("shards-*"))) >= n or process.poll() is not None)
+def wait_for_workers(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
+    """Return when so many processes, one after the other or at once, have written shards."""
+
+    def n_workers() -> int:
+        return len({json.loads(path.read_text())["stats"]["worker"] for path in (store / "_shards").glob("[0-9]*.json")})
+
+    wait_until(f"{n} processes that compute", lambda: n_workers() >= n or process.poll() is not None)
     assert process.poll() is None, process.communicate()
 
 
@@ -225,7 +227,7 @@ def check_a_pools_worker_dies(kind: type[Cluster], arguments: Arguments, local_b
         with service("pool", [*pool, f"--container_executable={cluster.folder / 'elmo-store-worker'}"]) as running:
             running.wait_for_port(port)
             process = started(arguments(store, *options, *pool_options(f"localhost:{port}")))
-            wait_for_calls(store, 1, process)
+            wait_for_workers(store, 1, process)
             ((_, worker),) = workers(running)
             worker.kill()
             _, err = process.communicate(timeout=300)

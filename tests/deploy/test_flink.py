@@ -32,7 +32,7 @@ from tests.deploy.conftest import (
     markers,
     ran,
     started,
-    wait_for_calls,
+    wait_for_workers,
     wait_until,
     winner_of_two,
     workers,
@@ -118,13 +118,13 @@ def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told
     script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o755)
     process = started(long_arguments(store, *flink.beam_options(), *environment_options(str(script))))
-    wait_for_calls(store, N_TASK_MANAGERS, process)
+    wait_for_workers(store, N_TASK_MANAGERS, process)
     assert (tmp_path / "loading").exists()  # one of them is a third attempt, long before Beam's 3 minutes
     assert (tmp_path / "lost").exists()
     manager = max(alive(flink), key=lambda manager: len(workers(manager)))
     ((_, worker),) = workers(manager)
     worker.kill()  # as the kernel does where memory is short
-    wait_for_calls(store, N_TASK_MANAGERS + 1, process)
+    wait_for_workers(store, N_TASK_MANAGERS + 1, process)
     ((watcher, worker),) = workers(manager)
     watcher.kill()
     worker.wait(10)
@@ -143,7 +143,7 @@ def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher
 ) -> None:
     store = tmp_path / "store"
     process = started(long_arguments(store, *flink.beam_options()))
-    wait_for_calls(store, N_TASK_MANAGERS, process)
+    wait_for_workers(store, N_TASK_MANAGERS, process)
     lost, survivor = alive(flink)
     lost.kill()  # and nothing takes its place
     n_shards = sum("states/part" in name for name in long_bytes)
@@ -169,7 +169,7 @@ def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(
 ) -> None:
     store, longer_bytes = tmp_path / "store", digests(made_here(longer_arguments, tmp_path / "local"))
     process = started(longer_arguments(store, *flink.beam_options(), "--parallelism=1", "--threads=1"))
-    wait_for_calls(store, 1, process)
+    wait_for_workers(store, 1, process)
     process.kill()
     process.communicate()
     job = newest_job(flink)

@@ -236,7 +236,7 @@ def test_progress_goes_on_after_an_outage_and_says_it_once(
             assert looks.acquire(timeout=60)
 
     monkeypatch.setattr(bars.ProgressReader, "look", counted)
-    with bars.shown(root, seconds=0.01, screen=Screen(stream)):
+    with bars.shown(root, Screen(stream), seconds=0.01):
         some_looks()
         line.rate = NOTHING_PASSES
         some_looks()
@@ -256,7 +256,7 @@ def test_progress_goes_on_after_an_outage_and_says_it_once(
         if not left[0]:
             root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1, "shards": 1}})
 
-    assert follow(root, seconds=0.0, screen=Screen(stream), sleep=outage_then_end).stage == "complete"
+    assert follow(root, Screen(stream), seconds=0.0, sleep=outage_then_end).stage == "complete"
     assert [text for text in lines_of(stream) if "can" in text] == [*lines_of(stream)[:1], said[1]]
 
 

@@ -86,15 +86,15 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
         monkeypatch.setattr(library, name, getattr(library, name))  # so that the counter is taken away again
     root = Root(f"{s3_url}/{tmp_path.name}/counted")
     write_manifest(root, manifest_of(root))
-    root.put_json("_work/start.json", {"started": 0.0, "n_pieces": 1, "n_bytes": 1})
-    for worker in range(20):
-        root.put_json(f"_work/progress/read-{worker:02d}.json", {"bytes": 1, "tokens": 1, "tasks": 1, "said": 0.0})
+    root.put_json("_work/start.json", {"started": 0.0, "n_pieces": 100})
+    for task in range(20):
+        root.put_json(f"_work/read/{task:05d}-00000.json", {})
     n = count_requests()
-    assert root.get_json("_work/start.json")["n_pieces"] == 1
+    assert root.get_json("_work/start.json")["n_pieces"] == 100
     assert n[0] == 1
     assert len(root.get_many(["_work/start.json", "elmo_store.json"])) == 2
     assert n[0] == 3
-    assert ProgressReader(root).look().stage == "reading"
+    assert ProgressReader(root).look().pieces_done == 20
     assert n[0] - 3 <= 10
 
 

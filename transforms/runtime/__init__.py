@@ -1,1 +1,1 @@
-"""What workers share: the fenced root, retries, health, progress, names in the scratch area."""
+"""What workers share: the fenced root, retries, health, names in the scratch area."""

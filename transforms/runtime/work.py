@@ -10,7 +10,6 @@ UNPACKED = "_work/unpacked"  # by stage A: one marker a large stream that was cu
 BLOBS = "_work/blobs"  # by stage A: their text
 READ = "_work/read"  # by stage A: one marker a task
 BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't be read
-PROGRESS = "_work/progress"  # by workers: how far each is
 DEVICE = "_work/device"  # by the first worker that computes, unless the job is for CPUs: "cpu", or "cuda" and the card's name
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each part group and each run of id tables

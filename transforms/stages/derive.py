@@ -40,7 +40,7 @@ from elmo_store.storage.root import Root
 from transforms.runtime.job_root import retries_of, retry
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN
-from transforms.runtime.worker import Health, ShardProgress, log_pace
+from transforms.runtime.worker import Health, log_pace
 from transforms.stages.plan import SHARDS, ShardTask, grouped, id_runs, is_planned, shard_tasks, shards_per_task, write_plan
 from transforms.stages.shards import ShardText, part_reader, read_shard, write_shard
 
@@ -154,7 +154,6 @@ class DeriveShards(beam.DoFn):
         self._store = opened_source(self._source)
         self._source.confirm(now=True)  # after it was opened: it is the launcher's
         self._read_part = part_reader(self._source)
-        self._progress = ShardProgress(self._target)
         self._health = Health()
         self._manifest: Manifest | None = None
 
@@ -169,16 +168,12 @@ class DeriveShards(beam.DoFn):
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 self._health.failed("deriving", error)
-                n_retries = retries_of(self._target).take()
-                self._progress.failed(n_retries)
-                result = ShardResult.failed(task.shard, "deriving", error, n_retries)
+                result = ShardResult.failed(task.shard, "deriving", error, retries_of(self._target).take())
                 self._health.check()
             else:
                 self._health.succeeded()
-                self._progress.done(task.shard, result.stats, int(result.stats["storage_retries"]))
             results.append(result)
             yield counted(result)
-        self._progress.flush()
         log_pace(results)
 
     def _derive(self, task: ShardTask, manifest: Manifest) -> ShardResult:

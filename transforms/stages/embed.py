@@ -41,7 +41,6 @@ from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import (
     Health,
-    ShardProgress,
     WorkerError,
     claim_device,
     end_where_replaced,
@@ -215,14 +214,11 @@ class ShardJob:
     engine: Embedder
     read_part: Callable[[str], PartWords]
     health: Health
-    progress: ShardProgress
     known: KnownSentences | None = None
 
     def failed(self, shard: int, doing: str, error: Exception) -> ShardResult:
         self.health.failed(doing, error)
-        n_retries = retries_of(self.root).take()
-        self.progress.failed(n_retries)
-        return ShardResult.failed(shard, doing, error, n_retries)
+        return ShardResult.failed(shard, doing, error, retries_of(self.root).take())
 
     def prepare(self, texts: Sequence[ShardText]) -> Prepared:
         """What the host can do for a call beforehand."""
@@ -293,13 +289,11 @@ def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
     n_asked = sum(text.n_asked for text in call.texts)
     prepared = job.prepare(call.texts) if call.prepared is None and n_asked else call.prepared
     release_memory()
-    # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
-    stats: dict[str, Any] = {"call_began": time.time(), "call_tokens": sum(text.n_tokens for text in call.texts)}
+    stats: dict[str, Any] = {"call_began": time.time()}
     dtype = cast(Dtype, job.manifest.dtype)  # in the order of an uncompressed shard
     running = None
     if prepared is not None:
-        on_progress = partial(job.progress.computing, stats["call_began"], stats["call_tokens"])
-        running = job.engine.run(prepared, dtype=dtype, states=job.states, on_progress=on_progress)
+        running = job.engine.run(prepared, dtype=dtype, states=job.states)
     devices = "; ".join(running.computed_on) if running else job.engine.hardware
     stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": devices}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
@@ -341,7 +335,6 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
         return job.failed(task.shard, "writing", error)
     job.health.succeeded()
     n_retries = retries_of(job.root).take()
-    job.progress.done(task.shard, marker.stats, n_retries)
     sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
     return ShardResult(task.shard, None, sums | {"storage_retries": n_retries})
 
@@ -380,7 +373,7 @@ class ShardWorker:
         known = None if self._known is None else KnownSentences(self._known, manifest, self._engine.hardware)
         return ShardJob(
             self._root, self._run_id, plan, manifest, states,
-            self._engine, part_reader(self._root), Health(), ShardProgress(self._root), known,
+            self._engine, part_reader(self._root), Health(), known,
         )  # fmt: skip
 
     def begin(self, tasks: Sequence[ShardTask]) -> int:
@@ -409,7 +402,6 @@ class ShardWorker:
             results = computed.ended + [write.result() for write in computed.writes]
             if results:
                 self._job.health.check()
-                self._job.progress.flush()
         except DeviceLostError as error:
             end_where_replaced(self._root, error)
             raise

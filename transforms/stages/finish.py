@@ -48,7 +48,6 @@ from elmo_store.storage.root import Root
 from transforms.runtime.job_root import JobRoot, retries_of, writable
 from transforms.runtime.results import SHARDS_SHOWN, Outcome, spread, stop, total
 from transforms.runtime.work import PLAN, START, SUMMARY
-from transforms.runtime.worker import ShardProgress
 from transforms.stages.plan import IO_THREADS, ShardTask, grouped, marker_of_plan
 
 ID_RUNS_OF_TASK = 16  # runs of id tables that one task looks at
@@ -73,9 +72,6 @@ def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int
     """
     plan = str(root.get_json(PLAN)["id"])
     done = done_shards(root, plan, [task.shard for task in tasks], "bytes" if root.is_local else "stamp")
-    progress = ShardProgress(root)
-    progress.written_before(sorted(done))
-    progress.flush()
     yield from grouped((task for task in tasks if task.shard not in done), most_shards_per_task)
 
 

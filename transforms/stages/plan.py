@@ -6,7 +6,6 @@ workers find out which of them an earlier run has done (`transforms.stages.finis
 
 import hashlib
 import json
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -317,7 +316,7 @@ def write_plan(
         {"id": identity, "run": run_of(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
         | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
-        | {"planned": time.time(), "retries": n_retries + retries_of(root).take(), "resumed": resumed},
+        | {"retries": n_retries + retries_of(root).take(), "resumed": resumed},
     )
 
 

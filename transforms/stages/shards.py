@@ -31,7 +31,7 @@ from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
 PARTS_AT_HAND = 4
 WORDS_AT_ONCE = 2048
 # Of the numbers in a marker's stats, those that are no sum over shards.
-NOT_SUMMED = frozenset({"finished", "call_began", "call_tokens"})
+NOT_SUMMED = frozenset({"finished", "call_began"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.errors import StoreError
@@ -46,7 +45,7 @@ from transforms.readers import open_split
 from transforms.runtime.job_root import is_transient, retries_of, retry
 from transforms.runtime.results import add, note_bad_files
 from transforms.runtime.work import READ
-from transforms.runtime.worker import ReadProgress, this_worker
+from transforms.runtime.worker import this_worker
 from transforms.text import tokenizers
 
 SCRATCH_SCHEMA = pa.schema(
@@ -94,18 +93,15 @@ class _Tokenise(beam.DoFn):
     def __init__(self, root: Root, read: ReadSettings, options: Mapping[str, Any] | None) -> None:
         self._arguments = (root, read, options)
 
-    def setup(self) -> None:
-        self._progress = ReadProgress(self._arguments[0])  # of all tasks of this instance
-
     def process(self, element: ReadTask) -> Iterator[int]:
-        yield _counted(finished_task(element, *self._arguments, self._progress))
+        yield _counted(finished_task(element, *self._arguments))
 
 
 class _TokeniseInProcesses(beam.DoFn):
     """Tasks go to processes as they come; a bundle ends when all of its tasks have."""
 
     def __init__(self, processes: int, root: Root, read: ReadSettings, options: Mapping[str, Any] | None) -> None:
-        self._arguments = (root, read, options, Shared())  # the last: the progress of each process
+        self._arguments = (root, read, options)
         self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
 
@@ -116,7 +112,7 @@ class _TokeniseInProcesses(beam.DoFn):
         if self._pool is None:
             # Not forked: threads of the runner and of PyTorch would be cut off in the middle of what they hold.
             self._pool = ProcessPoolExecutor(self._processes, mp_context=multiprocessing.get_context("spawn"))
-        self._futures.append(self._pool.submit(_finished_in_process, element, *self._arguments))
+        self._futures.append(self._pool.submit(finished_task, element, *self._arguments))
         if len(self._futures) > _WAITING * self._processes:
             self._futures[-_WAITING * self._processes].result()
 
@@ -158,29 +154,18 @@ def _counted(finished: FinishedTask) -> int:
     return n_retries
 
 
-def _finished_in_process(
-    task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None, progress: Shared
-) -> FinishedTask:
-    return finished_task(task, root, settings, options, progress.acquire(partial(ReadProgress, root)))
-
-
-def finished_task(
-    task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None, progress: ReadProgress
-) -> FinishedTask:
-    """``task``, done now if it was not. ``progress`` is that of all tasks of this process."""
+def finished_task(task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> FinishedTask:
+    """``task``, done now if it was not."""
     began = time.perf_counter()
     result, seconds = task_result(root, task, settings), None
     if result is None:
-        work = partial(tokenise_task, root, task, settings, storage_options, progress)
+        work = partial(tokenise_task, root, task, settings, storage_options)
         try:
             result = retry(work, local="://" not in task.splits[0].url, count=retries_of(root), transient=_is_transient)
             seconds = time.perf_counter() - began
         except InputError as error:
             note_bad_files(root, task.name, error)
-    n_retries = retries_of(root).take()
-    if result is not None:
-        progress.done(result, seconds or 0.0, n_retries)
-    return FinishedTask(result, seconds, n_retries)
+    return FinishedTask(result, seconds, retries_of(root).take())
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -241,7 +226,6 @@ def tokenise_task(
     task: ReadTask,
     settings: ReadSettings,
     storage_options: Mapping[str, Any] | None = None,
-    progress: ReadProgress | None = None,
 ) -> TaskResult:
     """Read the splits of ``task`` into scratch parts and write its marker.
 
@@ -249,7 +233,6 @@ def tokenise_task(
     comes first (a sentence is never divided). ``storage_options`` are for the input. InputError if a file can't be read, with
     those of its other files that can't, once all are looked at.
     """
-    progress = progress or ReadProgress(root)
     parts: list[ScratchPart] = []
     schema = scratch_schema(settings)
     part = _Part(schema, settings.word_limit)
@@ -267,7 +250,6 @@ def tokenise_task(
                 if part.is_full(settings):
                     parts.append(part.write(root, *scratch_paths(task, len(parts))))
                     part = _Part(schema, settings.word_limit)
-                    progress.reading(bytes_read + source.bytes_read)
                 if not left:
                     break
         except InputError as error:

@@ -364,15 +364,6 @@ def test_two_phases_may_overlap_and_a_call_that_is_never_run_costs_nothing(
         np.testing.assert_array_equal(embedder.run(prepared[k], dtype="float32").result(), want[k])
 
 
-def test_a_call_tells_how_far_it_is_window_by_window(small: BiLMWeights, warm: StartState) -> None:
-    embedder, shares = Embedder(small, warm, CPU), list[float]()
-    embedder.run(embedder.prepare(whole(text(300, seed=3))), on_progress=shares.append).result()
-    assert len(shares) > 3
-    assert shares == sorted(shares)
-    assert shares[0] < 0.5
-    assert shares[-1] > 0.9  # rows after a boundary that all sentences share are not asked for again
-
-
 def test_a_call_tells_how_long_the_device_waited_for_it(small: BiLMWeights, warm: StartState) -> None:
     embedder = Embedder(small, warm)
     first, second = (embedder.run(embedder.prepare(whole(text(3, seed)))) for seed in (1, 2))

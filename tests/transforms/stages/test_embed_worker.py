@@ -24,7 +24,6 @@ from elmo_store.forms.shards import row_reader
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
-from model.engine.embedder import OnProgress
 from model.engine.planning.text import Text
 from model.engine.states import Memory, States, Wanted
 from model.errors import DeviceLostError
@@ -74,8 +73,7 @@ class Engine:
         text.check(boundaries)
         return text
 
-    def run(self, text: Text, *, dtype: str, states: Sequence[int], on_progress: OnProgress = lambda share: None) -> Call:
-        on_progress(0.5)
+    def run(self, text: Text, *, dtype: str, states: Sequence[int]) -> Call:
         if self.fail & set(text.vocabulary):
             raise ValueError("a word that can't be")
         self.calls.append(int((text.stop - text.first).sum()))

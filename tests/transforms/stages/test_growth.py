@@ -27,7 +27,7 @@ def begun(tmp_path: Path, shards: int, files: int) -> Root:
     source, root = Root(tmp_path / f"input-{shards}"), Root(tmp_path / f"store-{shards}")
     job_stages.put_input(source, 0, files, shards * job_stages.SHARD_ROWS // job_stages.TOKENS_A_LINE // files)
     write_manifest(root, job_stages.manifest_of(root))
-    root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
+    root.put_json(START, {"started": time.time(), "n_pieces": 1})
     assert job_stages.preflight(f"{source}/", {}, root) == 1
     job_stages.read_all(root, root, {})
     return root

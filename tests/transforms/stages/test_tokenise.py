@@ -17,7 +17,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from elmo_store.storage.root import Root
 from tests.transforms.reading import one_split, records, write
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
-from transforms.runtime.worker import ReadProgress
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import (
     SCRATCH_SCHEMA,
@@ -39,7 +38,7 @@ def read_part(root: Root, path: str) -> pa.Table:
 
 
 def objects(root: Root) -> dict[str, bytes]:
-    return {name: root.get(name) for name in root.list() if "progress" not in name}
+    return {name: root.get(name) for name in root.list()}
 
 
 @pytest.fixture
@@ -104,7 +103,7 @@ def test_a_part_is_closed_when_full(tmp_path: Path, root: Root, settings: ReadSe
 def test_an_empty_input_has_no_parts_but_a_marker(tmp_path: Path, root: Root) -> None:
     task = one_task(write(tmp_path / "a.tok", b""))
     assert tokenise_task(root, task, ReadSettings()).parts == ()
-    assert [name for name in root.list() if "progress" not in name] == [task_marker(task)]
+    assert root.list() == [task_marker(task)]
 
 
 def test_results_are_json_and_pickles_and_back(tmp_path: Path, root: Root) -> None:
@@ -122,7 +121,7 @@ def test_done_is_not_done_again_and_the_same_bytes_come_again(tmp_path: Path, ro
     result = tokenise_task(root, task, settings)
     before = objects(root)
     (tmp_path / "a.tok").unlink()
-    assert finished_task(task, root, settings, None, ReadProgress(root)) == (result, None, 0)  # the input is not even opened
+    assert finished_task(task, root, settings, None) == (result, None, 0)  # the input is not even opened
     write(tmp_path / "a.tok", b"a b\n\xff\n" * 100)
     again = Root(tmp_path / "again")
     tokenise_task(again, one_task(tmp_path / "a.tok"), settings)
