@@ -5,6 +5,7 @@ Source: the options.json of the models of Peters et al. 2018 (arXiv:1802.05365),
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,6 +189,8 @@ def read_options(path: str | Path) -> BiLMOptions:
 
 def read_json(path: str | Path) -> Any:
     """The content of a JSON file. OptionsError: it is none, or larger than options are."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OptionsError(f"{path} is a pipe or a device: name a file")
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MOST_OPTIONS_BYTES + 1)

@@ -20,7 +20,7 @@ from elmo_store.format import layout
 from elmo_store.format.typed import Count, Crc32c, converted
 from elmo_store.storage.data import Data, crc32c_digits, size_of
 from elmo_store.storage.filesystems import is_inside
-from elmo_store.storage.json_values import parse_json
+from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 from elmo_store.storage.root import Root
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
@@ -160,11 +160,10 @@ def read_ids_marker(root: Root, number: int) -> IdsMarker | None:
 
 def _read(root: Root, rel: str, kind: type[M]) -> M | None:
     try:
-        data = root.get(rel)
+        data = root.get(rel, MOST_JSON_BYTES)
+        value = parse_json(data)
     except FileNotFoundError:
         return None
-    try:
-        value = parse_json(data)
     except ValueError as error:
         raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
     try:

@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.errors import ManifestError, MemberMismatchError, StoreNotFoundError, StoreVersionError
+from elmo_store.errors import ManifestError, MemberMismatchError, ShardCorruptError, StoreNotFoundError, StoreVersionError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, Counts, Form, InputInfo, Manifest, check_layout
 from elmo_store.format.markers import is_sealed, sealed
 from elmo_store.format.typed import Count, Size
+from elmo_store.storage.data import TooLargeError
 from elmo_store.storage.json_values import MOST_JSON_BYTES, decode
 from elmo_store.storage.root import Root
 
@@ -222,12 +223,14 @@ def read_version(root: Root, number: int) -> Version:
     rel = layout.version(number)
     where = root.url(rel)
     try:
-        data = root.get(rel)
+        data = root.get(rel, MOST_JSON_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         known = numbers(root)
         there = f"it has {known[0]} to {known[-1]}" if known else "there is no collection"
         raise StoreNotFoundError(f"no version {number} of a collection at {root}: {there}") from error
-    if len(data) > MOST_JSON_BYTES or not is_sealed(data):
+    except (TooLargeError, ShardCorruptError) as error:
+        raise ManifestError(f"{where}: {error}: restore it") from error
+    if not is_sealed(data):
         raise ManifestError(f"{where}: its sha256 is that of other bytes: it was changed or damaged; restore it")
     try:
         stored = decode(data, _Stored)

@@ -20,7 +20,9 @@ from elmo_store.errors import WeightSetError
 from elmo_store.format.layout import check_set_names
 from elmo_store.format.manifest import WeightSet
 from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.storage.data import TooLargeError
 from elmo_store.storage.filesystems import fetched
+from elmo_store.storage.json_values import MOST_JSON_BYTES
 
 UNNAMED = "elmo"  # the name of a set whose file gives it none
 TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
@@ -40,7 +42,9 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
     """
     name = url.rpartition("/")[2]
     try:
-        data = fetched(url, storage_options)
+        data = fetched(url, storage_options, MOST_JSON_BYTES if name.endswith(".json") else None)
+    except TooLargeError as error:
+        raise WeightSetError(f"{url}: {error}") from error
     except IsADirectoryError as error:
         raise WeightSetError(f"{url} is a folder: name the file in it") from error
     try:

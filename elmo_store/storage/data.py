@@ -1,11 +1,15 @@
 """Bytes of objects as they are put, whole or in pieces that are neither joined nor copied, and as they are read, by ranges."""
 
 import ctypes
+import os
+import stat
 from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 import numpy as np
+
+from elmo_store.errors import ShardCorruptError
 
 Whole = bytes | bytearray
 Data = Whole | tuple[bytes | memoryview, ...]  # pieces follow each other; those of memory are of unsigned bytes, one dimension
@@ -15,6 +19,31 @@ MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as 
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t)
+
+
+class TooLargeError(ValueError):
+    """An object that has more bytes than its kind may have."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(f"it has more than {most_bytes:,} bytes")
+
+
+def read_regular(path: str, most_bytes: int | None = None) -> bytes:
+    """The bytes of a regular file of this machine, or of one that a link leads to.
+
+    IsADirectoryError; ShardCorruptError for a pipe or a device, which has no end; TooLargeError before anything is read.
+    """
+
+    def without_waiting(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NONBLOCK)  # a pipe is opened once somebody writes to it
+
+    with open(path, "rb", buffering=0, opener=without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ShardCorruptError(f"{path} is a pipe or a device, where a file must be: move it away")
+        if most_bytes is not None and status.st_size > most_bytes:
+            raise TooLargeError(most_bytes)
+        return file.readall()
 
 
 def pieces_of(data: Data) -> tuple[bytes | bytearray | memoryview, ...]:

@@ -12,6 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import registry
 
 from elmo_store.errors import StoreError
+from elmo_store.storage.data import TooLargeError, read_regular
 from elmo_store.storage.failures import telling
 
 OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves object stores to fsspec's own libraries
@@ -72,15 +73,19 @@ def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[An
     return filesystem, path
 
 
-def fetched(location: str, storage_options: Mapping[str, Any] | None = None) -> bytes:
-    """The bytes of a file at any path or URL that fsspec understands.
+def fetched(location: str, storage_options: Mapping[str, Any] | None = None, most_bytes: int | None = None) -> bytes:
+    """The bytes of a file at any path or URL that fsspec understands; errors of a local one as `read_regular`'s.
 
     FileNotFoundError, IsADirectoryError of a local folder, other errors as `failures.told` has them.
     """
     with telling(location):
-        filesystem, path = opened(location if names_filesystem(location) else os.path.abspath(location), storage_options)
-        data: bytes = filesystem.cat_file(path)
-        return data
+        if not names_filesystem(location):
+            return read_regular(location, most_bytes)
+        filesystem, path = opened(location, storage_options)
+        data: bytes = filesystem.cat_file(path, **({} if most_bytes is None else {"start": 0, "end": most_bytes + 1}))
+    if most_bytes is not None and len(data) > most_bytes:
+        raise TooLargeError(most_bytes)
+    return data
 
 
 def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSystem | None:

@@ -25,9 +25,7 @@ def encoded_json(value: Any) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of JSON in UTF-8. ValueError for anything else, more than `MOST_JSON_BYTES`, or values nested too deeply."""
-    if len(data) > MOST_JSON_BYTES:
-        raise ValueError(f"it has {len(data):,} bytes, more than {MOST_JSON_BYTES:,}")
+    """The value of JSON in UTF-8. ValueError for anything else, or values nested too deeply."""
     try:
         return json.loads(data.decode("utf-8"))
     except RecursionError as error:

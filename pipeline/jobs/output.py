@@ -27,6 +27,7 @@ from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, wri
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.watched import REPLACE_SECONDS
 from elmo_store.storage import lease
+from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
@@ -104,10 +105,12 @@ def clear(root: Root) -> None:
 
 def _looks_like_ours(root: Root) -> bool:
     """Whether a manifest that can't be read is one of ours, broken or of another version: it names its format version."""
+    data = b""
     try:
-        value = root.get_json(MANIFEST)
+        data = root.get(MANIFEST, MOST_JSON_BYTES)
+        value = parse_json(data)
     except ValueError:
-        return b'"format_version"' in root.get(MANIFEST)[:4096]
+        return b'"format_version"' in data[:4096]
     return isinstance(value, dict) and "format_version" in value and "states" in value
 
 

@@ -1,10 +1,12 @@
 """Files that say they are small and would take any amount of memory: refused by name before it is taken."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -17,9 +19,12 @@ import pytest
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 import elmo_store
-from elmo_store.errors import ManifestError, ShardCorruptError
+from elmo_store.errors import ManifestError, ShardCorruptError, StoreError
 from elmo_store.format import layout
+from elmo_store.format.markers import read_marker
+from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.storage.parquet_files import check_pages
+from elmo_store.storage.root import Root
 from model.errors import OptionsError, WeightsError
 from model.files import locate
 from model.options import read_options
@@ -158,14 +163,58 @@ def test_every_page_of_a_store_is_within_the_limits(store: Written) -> None:
                 check_pages(BytesIO(damaged), len(data), metadata, range(metadata.num_row_groups), names)
 
 
-def test_a_manifest_of_a_gigabyte(store: Written) -> None:
-    path = Path(store.root.path(layout.MANIFEST))
-    with path.open("r+b") as file:
-        file.truncate(1 << 30)  # zeros, which take no room on the disk
+OPEN_BY: dict[str, Callable[[str], Any]] = {
+    layout.MANIFEST: elmo_store.open,
+    layout.version(1): elmo_store.open,
+    layout.shard_marker(0): lambda url: read_marker(Root(url), 0),
+    f"{layout.ZARR}/zarr.json": lambda url: Root(url).get_json(f"{layout.ZARR}/zarr.json"),
+    "weights.json": lambda url: read_weight_sets(f"{url}/weights.json"),
+    "options.json": lambda url: read_options(f"{url}/options.json"),
+}
+
+
+@pytest.mark.parametrize("kind", ["3 GiB", "a link to a device", "a link to a pipe"])
+@pytest.mark.parametrize("rel", OPEN_BY)
+def test_json_that_is_too_large_or_no_regular_file_is_not_read(store: Written, tmp_path: Path, rel: str, kind: str) -> None:
+    path = Path(store.root.path(rel))
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if rel == layout.version(1):
+        Path(store.root.path(layout.MANIFEST)).unlink()
+    if kind == "3 GiB":
+        with path.open("wb") as file:
+            file.truncate(3 << 30)
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to("/dev/zero" if "device" in kind else tmp_path / "pipe")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ManifestError, match="more than 67,108,864 bytes"):
-        elmo_store.open(store.root.url())
+    with pytest.raises((StoreError, ValueError), match=r"are the most|more than|is a pipe or a device") as raised:
+        OPEN_BY[rel](store.root.url())
+    assert Path(rel).name in str(raised.value) or "zarr" in rel  # those who ask for that name it
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
+
+
+def test_json_of_an_object_store_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmo_store.storage.readable.MOST_JSON_BYTES", 1000)
+    root = Root("memory://limits")
+    root.put("a.json", b" " * 999 + b"1")
+    assert root.get_json("a.json") == 1
+    root.put("a.json", b" " * 5000)
+    asked: list[bytes] = []
+    cat = root.filesystem.cat_file
+
+    def noted(*arguments: Any, **options: Any) -> bytes:
+        asked.append(cat(*arguments, **options))
+        return asked[-1]
+
+    monkeypatch.setattr(root.filesystem, "cat_file", noted)
+    with pytest.raises(ValueError, match="more than 1,000 bytes"):
+        root.get_json("a.json")
+    assert [len(data) for data in asked] == [1001]
+    root.put("a.json", b"")
+    with pytest.raises(ValueError, match="Expecting value"):
+        root.get_json("a.json")
+    root.remove_tree()
 
 
 def test_options_that_are_bombs(tmp_path: Path) -> None:
