@@ -19,7 +19,7 @@ import pytest
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 import elmo_store
-from elmo_store.errors import ManifestError, ShardCorruptError, StoreError
+from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import read_marker
 from elmo_store.mixing.weights import read_weight_sets
