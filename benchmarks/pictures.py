@@ -86,8 +86,8 @@ def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
     service = Service(store)
     service.wait()
     keep(picture, explore_data(service, store))
-    listener = bound("127.0.0.1", 0)
-    serving = server(service, "token", listener, "127.0.0.1")
+    listener = bound(0)
+    serving = server(service, "token", listener)
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not serving.started:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, at_least, bounded
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, bounded
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed
@@ -37,13 +37,8 @@ and store.find_text([...]) in Python. About 20 bytes per sentence.
 
 def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
-    add_option(parser, "--host", "address to listen on", "127.0.0.1", metavar="ADDRESS")
     free_or_port = bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536)
     add_option(parser, "--port", "port to listen on", 0, "0, a free one", type=free_or_port)
-    add_option(
-        parser, "--sample-rows", "rows (tokens) held in memory for exact neighbours, 4 bytes per number", 200_000,
-        type=at_least(512),
-    )  # fmt: skip
     add_store_model(parser, "sentences of your own")
     add_option(
         parser, "--labels", "TSV of labels to group a word's occurrences by; its first line names the columns: id (or sentence, "
@@ -59,22 +54,21 @@ def _explore_touches(args: argparse.Namespace) -> locations.Touched:
 
 def _explore(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
-    from pipeline.explore.server import bound, server
+    from pipeline.explore.server import HOST, bound, server
     from pipeline.explore.service import Service
 
     store = locations.open_store(args.store, args.storage_options)
     _check_layers(store)
     labels = _labels(args, store)
     try:
-        listener = bound(args.host, args.port)
+        listener = bound(args.port)
     except OSError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"--host {args.host} --port {args.port} can't be listened on: {error}") from error
+        raise CommandError(Exit.BAD_LOCATION, f"--port {args.port} can't be listened on: {error}") from error
     token = secrets.token_urlsafe(24)
-    host = f"[{args.host}]" if ":" in args.host else args.host
     with listener:
-        service = Service(store, args.sample_rows, args.model, labels)
-        serving = server(service, token, listener, args.host)
-        print(f"exploring {store.url}: http://{host}:{listener.getsockname()[1]}/#{token}", flush=True)
+        service = Service(store, model=args.model, labels=labels)
+        serving = server(service, token, listener)
+        print(f"exploring {store.url}: http://{HOST}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
         try:
             serving.run(sockets=[listener])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_option, add_storage_options, check_metrics_port
+from pipeline.cli.arguments import add_option, add_storage_options, check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, quantity
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from elmo_store.storage.root import Root
 
 VERSIONS_SHOWN = 20  # of a collection, the newest
+
+LOOK_SECONDS = 1.0  # between looks of `watch`
 
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +159,6 @@ def _on(manifest: "Manifest") -> str:
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="the output of the job, there already or not; any fsspec URL")
     add_option(parser, "--once", "print one line and end", False, "follow the job to its end")
-    add_option(parser, "--seconds", "seconds between looks", 1.0, type=above_zero, metavar="S")
     add_storage_options(parser, "the store")
     spec.add_embed_option(parser, "metrics_port")
 
@@ -199,7 +200,7 @@ def _watch(args: argparse.Namespace) -> int:
         print(snapshot.line())
     else:
         with exported(args.metrics_port) as meter:
-            snapshot = follow(root, Screen(sys.stderr), meter, seconds=args.seconds)
+            snapshot = follow(root, Screen(sys.stderr), meter, seconds=LOOK_SECONDS)
         print(snapshot.line())
     return Exit.COMPLETE if snapshot.stage == "complete" else Exit.INCOMPLETE
 

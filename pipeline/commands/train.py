@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_option, add_quiet, add_storage_options, count, natural, not_negative, share
+from pipeline.cli.arguments import above_zero, add_option, add_quiet, add_storage_options, count, natural, share
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.jobs.spec import add_embed_option, flag
+from pipeline.cli.terminal import quantity
+from pipeline.jobs.spec import add_embed_option
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +39,9 @@ DEFAULTS = {
 DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
 SOFTMAX = "softmax.safetensors"
 HELDOUT = "heldout.json"
+HELDOUT_SENTENCES = 1000  # that are measured on the way
+REPORT_SECONDS, CHECKPOINT_SECONDS = 15.0, 300.0  # between two
+KEPT_CHECKPOINTS = 2
 TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
@@ -46,7 +50,7 @@ softmax.safetensors, which perplexity needs and embedding does not, and training
 held-out points, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
 weights so far; --resume goes on exactly from there. --resume FILE goes on from another run's checkpoint in a new folder,
 for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own. Without
---max-tokens, --resume keeps the end that the run has. What may change: rates, clip, decay, warm-up, negatives and the end.
+--max-tokens, --resume keeps the end that the run has. What may change: rate, warm-up, negatives and the end.
 
 --evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout, and
 leaves them in FOLDER/training/heldout.json.
@@ -63,7 +67,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser, "--evaluate", "instead of training: measure this run's model on --heldout", unset="train", metavar="FOLDER"
     )
-    add_option(parser, "--softmax", "with --evaluate: the model's softmax", unset=f"{SOFTMAX} in that folder", metavar="FILE")
     _add_reading(parser.add_argument_group("reading"))
     _add_recipe(parser.add_argument_group("recipe"))
     _add_length(parser.add_argument_group("how long and where"))
@@ -72,36 +75,26 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_reading(group: argparse._ActionsContainer) -> None:
     for name in ("input_format", "text_field", "tokenizer"):
         add_embed_option(group, name)
-    add_option(group, "--skip-refused", "leave out records that can't be read", False, "stop")
     add_option(
         group, "--heldout", "texts to measure perplexity on at the end, each as a whole", [], "none", nargs="+", metavar="TEXT"
     )
     add_option(
-        group, "--heldout-every", "also measure every N tokens, on the first sentences of the first text",
+        group, "--heldout-every", f"also measure every N tokens, on the first {HELDOUT_SENTENCES:,} sentences of the first text",
         unset="only at the end", type=count,
     )  # fmt: skip
-    add_option(group, "--heldout-sentences", "how many sentences --heldout-every takes", 1000, type=count)
     add_option(
         group, "--vocabulary", "words of the softmax, commonest first: first column of tab-separated lines, .xz and such allowed",
         unset="counted in the text", metavar="FILE",
     )  # fmt: skip
-    add_option(group, "--words", "how many words the softmax has", 100_000, type=count, dest="n_words")
 
 
 def _add_recipe(group: argparse._ActionsContainer) -> None:
     add_option(group, "--optimiser", "adagrad = as published", "adamw", choices=tuple(DEFAULTS))
-    for name, help in (
-        ("rate", "learning rate"),
-        ("softmax_rate", "learning rate of the softmax's rows"),
-        ("clip", "bound on the gradient's norm"),
-    ):
-        unset = ", ".join(f"{values[name]:g} {optimiser}" for optimiser, values in DEFAULTS.items())
-        add_option(group, flag(name), help, unset=unset, type=above_zero)
-    add_option(group, "--weight-decay", "AdamW's decay of matrices", 0.01, type=not_negative)
+    unset = ", ".join(f"{values['rate']:g} {optimiser}" for optimiser, values in DEFAULTS.items())
+    add_option(group, "--rate", "learning rate", unset=unset, type=above_zero)
     add_option(group, "--dropout", "dropout on x and each layer's output", 0.0, type=share, metavar="P")
     add_option(group, "--sampled", "negative samples per batch; 0 = full softmax", 2048, type=natural)
     add_option(group, "--lanes", "streams of text side by side in a batch", 128, type=count)
-    add_option(group, "--unroll", "tokens of each stream in a batch, through which gradients flow back", 20, type=count)
     add_option(group, "--warmup-tokens", "tokens over which the rate rises", 1_000_000, type=natural, dest="warmup")
     add_option(
         group, "--decay-tokens", "tokens at the end over which the rate falls to zero", unset="a quarter of --max-tokens",
@@ -128,12 +121,6 @@ def _add_length(group: argparse._ActionsContainer) -> None:
         group, "--precision", "precision of products; weights, cell and sums are float32", "bfloat16",
         choices=("bfloat16", "float32"),
     )  # fmt: skip
-    add_option(group, "--report-seconds", "seconds between progress lines", 15.0, type=not_negative, metavar="S")
-    add_option(group, "--checkpoint-seconds", "seconds between checkpoints", 300.0, type=not_negative, metavar="S")
-    add_option(
-        group, "--keep-checkpoints", "how many stay; older ones, for --resume FILE, have their tokens in their names", 2,
-        type=count,
-    )  # fmt: skip
     add_storage_options(group, "the inputs")
     add_quiet(group)
 
@@ -149,8 +136,6 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         if args.inputs or not args.heldout:
             yield "--evaluate FOLDER takes the texts as --heldout TEXT … and no others: name at least one there"
         return
-    if args.softmax:
-        yield "--softmax belongs to --evaluate FOLDER: training makes its own"
     missing = [name for name in ("inputs", "options", "output") if not getattr(args, name)]
     if missing:
         names = ", ".join("TEXT" if name == "inputs" else f"--{name}" for name in missing)
@@ -165,8 +150,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there."""
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
-        softmax = [Location("--softmax", args.softmax)] if args.softmax else []
-        return locations.Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
+        return locations.Touched(texts, [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
     options = None if args.options == DEFAULT_MODEL else args.options
     named = (("--options", options), ("--vocabulary", args.vocabulary), ("--resume", args.resume))
     files = [locations.file(option, path) for option, path in named if path]
@@ -230,7 +214,8 @@ def _evaluate_run(args: argparse.Namespace) -> int:
 
     folder = Path(args.evaluate)
     try:
-        softmax = SoftmaxWeights.load(Path(args.softmax) if args.softmax else folder / SOFTMAX)
+        own = folder / TRAINING / SOFTMAX  # of a published model, for which it is no part of the weights
+        softmax = SoftmaxWeights.load(own if own.exists() else folder / SOFTMAX)
         weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
     except (ModelError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the model of --evaluate {folder} can't be read: {error}") from error
@@ -257,8 +242,7 @@ def _splits(inputs: list[str], args: argparse.Namespace) -> "tuple[Sequence[Spli
 
 
 def _sentences(splits: "Sequence[Split]", settings: Any, args: argparse.Namespace, what: str) -> Iterator[tuple[str, ...]]:
-    """The sentences of the inputs in order. TrainingError for a record that can't be read, unless --skip-refused."""
-    from model.errors import TrainingError
+    """The sentences of the inputs in order; records that can't be read are left out, and counted on the error output."""
     from transforms.inputs.records import Reject
     from transforms.readers import read_split
 
@@ -267,40 +251,36 @@ def _sentences(splits: "Sequence[Split]", settings: Any, args: argparse.Namespac
         for record in read_split(split, settings, args.storage_options):
             if not isinstance(record, Reject):
                 yield record.tokens
-            elif args.skip_refused:
-                refused += 1
-            else:
-                raise TrainingError(
-                    f"{split.url}, record {record.position}: {record.reason}. {what} must be readable text: mend the file, "
-                    "or leave such records out with --skip-refused"
-                )
+                continue
+            refused += 1
+            if refused == 1:
+                print(f"{split.url}, record {record.position}: {record.reason}", file=sys.stderr)
     if refused:
-        print(f"{refused:,} records of {what} can't be read and were left out", file=sys.stderr)
+        print(f"{quantity(refused, 'record')} of {what} can't be read and left out, the first as above", file=sys.stderr)
 
 
 def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
     """The text as numbers: from an earlier run where it is of the same files, otherwise read."""
     from model.errors import TrainingError
     from model.training.corpus import Corpus
+    from model.training.trainer import Recipe
     from transforms.inputs.records import input_fingerprint
 
     splits, settings = _splits(args.inputs, args)
     identity = {
         "input": input_fingerprint(splits),
         "reading": settings.to_dict(),
-        "words": args.n_words,
         "vocabulary": args.vocabulary,
-        "skip_refused": args.skip_refused,
     }
     marker = folder / "source.json"
     if marker.exists() and json.loads(marker.read_text(encoding="utf-8")) == identity:
         return Corpus.load(folder)
     words = None if args.vocabulary is None else _vocabulary(args.vocabulary)
-    corpus = Corpus.encode(_sentences(splits, settings, args, "TEXT"), args.n_words, words)
-    if args.lanes * args.unroll >= len(corpus.types):
+    corpus = Corpus.encode(_sentences(splits, settings, args, "TEXT"), Recipe.n_words, words)
+    if args.lanes * Recipe.unroll >= len(corpus.types):
         raise TrainingError(
-            f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x --unroll {args.unroll}: "
-            "give more text or smaller batches"
+            f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x {Recipe.unroll}: "
+            "give more text or fewer lanes"
         )
     corpus.save(folder)
     marker.write_text(json.dumps(identity), encoding="utf-8")
@@ -346,8 +326,8 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
     """The recipe asked for; without --max-tokens it has no end yet."""
     from model.training.trainer import FALL, Recipe
 
-    values = {field.name: getattr(args, field.name) for field in fields(Recipe)}
-    values |= {name: value for name, value in DEFAULTS[args.optimiser].items() if values[name] is None}
+    values = {field.name: getattr(args, field.name) for field in fields(Recipe) if hasattr(args, field.name)}
+    values |= DEFAULTS[args.optimiser] | ({} if args.rate is None else {"rate": args.rate})
     if args.decay_tokens is None:
         values["decay_tokens"] = round(FALL * (args.max_tokens or 0))
     return Recipe(**values)
@@ -374,10 +354,10 @@ def _run_training(
     settings = RunSettings(
         hours=args.hours,
         on_progress=lambda report: say(report.line()),
-        report_seconds=args.report_seconds,
-        checkpoint_seconds=args.checkpoint_seconds,
-        keep=args.keep_checkpoints,
-        heldout=heldout and HeldOut(heldout[0], heldout[1][: args.heldout_sentences], args.heldout_every, on_point),
+        report_seconds=REPORT_SECONDS,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
+        keep=KEPT_CHECKPOINTS,
+        heldout=heldout and HeldOut(heldout[0], heldout[1][:HELDOUT_SENTENCES], args.heldout_every, on_point),
     )
     ended = run(trainer, folder, settings)
     weights = trainer.network.weights()

@@ -28,7 +28,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "without them, as on a failing disk, are not seen", False,
     )  # fmt: skip
     add_option(parser, "--recompute", "also embed N random sentences again and compare their vectors", 0, type=natural)
-    add_option(parser, "--seed", "seed of the random choice of sentences", 0, type=natural)
     add_store_model(parser, "--recompute")
     add_option(parser, "--json", "print the report as JSON", False, "text")
     add_storage_options(parser, "the store")
@@ -61,7 +60,7 @@ def _run(args: argparse.Namespace) -> int:
         from pipeline.jobs.recompute import RecomputeError, recompute
 
         try:
-            result = recompute(store, args.recompute, model=args.model, seed=args.seed)
+            result = recompute(store, args.recompute, model=args.model)
         except RecomputeError as error:
             raise CommandError(Exit.BAD_USAGE, str(error)) from error
         recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}

@@ -30,6 +30,7 @@ from elmo_store.errors import StoreError
 from pipeline.explore.service import BadRequestError, Service
 
 STATIC = Path(__file__).parent / "static"
+HOST = "127.0.0.1"
 TOKEN_HEADER = "x-elmo-token"
 BODY_BYTES = 64 << 10
 HEADERS = {
@@ -157,20 +158,18 @@ def _numbers(query: dict[str, str]) -> list[float] | None:
         raise BadRequestError("s must be numbers with commas between them") from error
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A listening socket; OSError if the address is taken. Port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+def bound(port: int) -> socket.socket:
+    """A socket that listens on this machine's own address; OSError if the port is taken. Port 0 takes a free one."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
+    listener.bind((HOST, port))
     listener.listen(128)
     return listener
 
 
-def server(service: Service, token: str, listener: socket.socket, host: str) -> uvicorn.Server:
+def server(service: Service, token: str, listener: socket.socket) -> uvicorn.Server:
     """A server for that socket; ``run(sockets=[listener])`` serves until Ctrl-C."""
     port = listener.getsockname()[1]
-    names = {host, "127.0.0.1", "localhost"} if host in ("127.0.0.1", "localhost") else {host, socket.gethostname(), "127.0.0.1"}
-    hosts = frozenset(f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names)
+    hosts = frozenset({f"{HOST}:{port}", f"localhost:{port}"})
     config = uvicorn.Config(application(service, token, hosts), log_config=None, log_level="warning", access_log=False)
     return uvicorn.Server(config)

@@ -49,8 +49,8 @@ class Recomputed:
     faults: tuple[str, ...]
 
 
-def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed: int = 0) -> Recomputed:
-    """Compute ``n_sentences`` random sentences of ``store`` that have tokens again.
+def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Recomputed:
+    """Compute ``n_sentences`` random sentences of ``store`` that have tokens again, the same ones every time.
 
     ``model``: where the model is, by default one of this machine that has the store's name for it. RecomputeError for
     a mixed store, or if the model is not the store's.
@@ -64,7 +64,7 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed:
     cell = "torch" if store.held()[0].store.manifest.job.get("cell") == "torch" else "auto"  # the C one is not everywhere
     here = "float32" if precision == "int8" and int8_problem() is not None else precision  # not every CPU multiplies so
     settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell))
-    chosen = _sample(store, n_sentences, seed)
+    chosen = _sample(store, n_sentences)
     batch = store.read_sentences(chosen, raw=store.is_int8)
     requests = [SentenceRows(sentence.tokens, 0, sentence.n_rows) for sentence in batch.sentences]
     dtype: Literal["float16", "float32"] = "float16" if manifest.dtype == "float16" else "float32"
@@ -88,9 +88,9 @@ def _weights(store: Store, model: str | None) -> Any:
     return weights
 
 
-def _sample(store: Store, n_sentences: int, seed: int) -> list[int]:
+def _sample(store: Store, n_sentences: int) -> list[int]:
     """Numbers of random sentences that have rows, in order; fewer where the store has fewer."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     wanted = min(n_sentences, len(store))
     chosen = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
     spans = store.spans(sorted(chosen))

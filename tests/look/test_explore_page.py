@@ -37,8 +37,8 @@ class Running:
 
 @contextmanager
 def served(service: Service) -> Iterator[Running]:
-    listener = server.bound("127.0.0.1", 0)
-    serving = server.server(service, "s3cret", listener, "127.0.0.1")
+    listener = server.bound(0)
+    serving = server.server(service, "s3cret", listener)
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not serving.started:

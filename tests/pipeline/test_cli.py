@@ -118,16 +118,13 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
     ("arguments", "wanted"),
     [
         ("verify x --recompute -1", "give 0 or more"),
-        ("verify x --seed -1", "give 0 or more"),
         ("embed x --dry-run --price-per-hour inf", "give a number of 0 or more"),
         ("embed x --output y --threads 100000000", "give 1 to 1024"),
-        ("watch x --seconds 0", "give a number above 0"),
         ("compact x --keep-versions 0", "give 1 or more"),
         ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
-        ("explore x --sample-rows 511", "give 512 or more"),
         ("export x --output y --format safetensors --file-mib 0", "give 1 or more"),
-        ("train x --report-seconds -1", "give a number of 0 or more"),
-        ("train x --checkpoint-seconds nan", "give a number of 0 or more"),
+        ("train x --rate nan", "give a number above 0"),
+        ("train x --dropout 1", "give a number of at least 0 and below 1"),
     ],
 )
 def test_a_number_out_of_range_is_bad_usage(arguments: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:

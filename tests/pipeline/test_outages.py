@@ -275,7 +275,7 @@ def test_watch_ends_in_one_line_when_its_access_ends(
             proxy.rate = 0.0
 
         monkeypatch.setattr(Screen, "show", deny)
-        arguments = ["watch", str(root), "--seconds", "0.01", "--storage-options", json.dumps(options)]
+        arguments = ["watch", str(root), "--storage-options", json.dumps(options)]
         assert main(arguments) == Exit.BAD_LOCATION
     said = capsys.readouterr().err
     assert said.count("\n") == 1, said

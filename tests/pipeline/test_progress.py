@@ -206,11 +206,14 @@ def test_watch_says_when_there_is_nothing_to_watch(tmp_path: Path, capsys: pytes
         assert "no store" in capsys.readouterr().err
 
 
-def test_watch_waits_for_a_job_that_has_not_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_waits_for_a_job_that_has_not_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = Root(tmp_path / "store")
     complete = {"complete": True, "counts": {"tokens": 7, "shards": 1}}
     threading.Timer(0.3, lambda: root.put_json("elmo_store.json", complete)).start()
-    assert main(["watch", str(tmp_path / "store"), "--seconds", "0.05"]) == Exit.COMPLETE
+    monkeypatch.setattr("pipeline.commands.info.LOOK_SECONDS", 0.05)
+    assert main(["watch", str(tmp_path / "store")]) == Exit.COMPLETE
     said = capsys.readouterr()
     assert "no job has begun" in said.err
     assert "complete: 7 tokens" in said.out
