@@ -159,6 +159,12 @@ def test_a_large_stream_becomes_blobs_that_read_as_it_does(
     found = [tuple(r.tokens) for blob in blobs for r in read_split(blob.splits[0], read, root=root) if isinstance(r, Sentence)]
     whole = split_as(WholeFile, task.splits[0])
     assert found == [tuple(r.tokens) for r in read_split(whole, read) if isinstance(r, Sentence)]
+    kept, other = (blob.splits[0].path for blob in blobs[:2])
+    held = {place: root.get(place) for place in (kept, other)}
+    root.put(other, bytes(len(held[other])))  # of an earlier version of the file
+    root.remove(split_stage._marker(task))
+    assert unpack(task, root, read) == blobs
+    assert {place: root.get(place) for place in held} == held
     path.unlink()
     assert unpack(task, root, read) == blobs  # done is not done again
 
