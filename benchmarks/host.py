@@ -204,17 +204,15 @@ def _queued_seconds(file: Any) -> float:
 
 def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, output: str) -> None:
     """``embed`` in this process. RuntimeError unless it ends well."""
-    settings_of = embed_job.job_settings
+    job_of = embed_job.job_of
     at_once = max(1, args.call_rows // args.shard_rows)
 
-    def settings(*given: Any) -> embed_job.JobSettings:
-        made = settings_of(*given)
-        sized = replace(made.embed, writers=args.writers)
-        return replace(made, embed=sized, most_shards_per_task=at_once, read_processes=1)
+    def sized(*given: Any) -> embed_job.Job:
+        return replace(job_of(*given), writers=args.writers, shards_per_call=at_once, read_processes=1)
 
     options = ["--input-format", "lines", "--model", str(model), "--output", output, "--overwrite", "--quiet"]
     with (
-        mock.patch.object(embed_job, "job_settings", settings),
+        mock.patch.object(embed_job, "job_of", sized),
         mock.patch.object(embedder, "_device", return_value=device),
         redirect_stdout(StringIO()),
     ):

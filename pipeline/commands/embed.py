@@ -59,14 +59,14 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     waits = not options.no_wait
     with exported(options.metrics_port) as meter, preflight.opened(beam_args, wait=waits) as runner:
-        job = open_job(options, runner, loading)
-        if job.settings is None or job.holder is None:
-            code = complete_already(job.root)
+        opened = open_job(options, runner, loading)
+        if opened.job is None or opened.holder is None:
+            code = complete_already(opened.root)
         else:
-            running = Running("embed", job.holder, job.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
-            code = run_to_end(running, EmbedCorpus(job.settings))
+            running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
+            code = run_to_end(running, EmbedCorpus(opened.job))
     if options.into and code == Exit.COMPLETE:
-        _add_member(options, job.root)
+        _add_member(options, opened.root)
     return code
 
 

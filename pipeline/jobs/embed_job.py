@@ -6,10 +6,8 @@ from the store and leaves what the next ones need there; between stages travel n
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
@@ -39,12 +37,13 @@ from pipeline.runners.flink import console_of
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of
-from transforms.inputs.records import ReadSettings, Split, Stream, describe_files
+from transforms.inputs.records import Split, Stream, describe_files
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, START
-from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards
+from transforms.stages.embed import build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
+from transforms.stages.job import Job
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
 from transforms.stages.split import listed_tasks, read_tasks, unpack, write_tasks
@@ -61,161 +60,107 @@ READER_BYTES = 256 << 20  # of a process that reads and tokenises: 227 MB were m
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
-@dataclass(frozen=True)
-class JobSettings:
-    """What the stages of one run share; small and picklable."""
-
-    embed: EmbedSettings
-    read: ReadSettings
-    input_storage_options: Mapping[str, Any] | None = field(repr=False)
-    most_shards_per_task: int
-    workers: int  # processes that embed, as far as is known: each should get a task
-    device: str
-    hints: Mapping[str, str]  # Beam's resource hints for workers that embed
-    unpack: bool = False  # the input has large streams that can't be read from their middle
-    read_processes: int = 1  # of each worker, to read and tokenise
-    max_reject_rate: float = 1.0  # of records that are not blank
-    resumed: bool = False  # an earlier run of this job may have done some of it
-
-    @property
-    def root(self) -> Root:
-        """The store."""
-        return self.embed.root
-
-
 class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
-    """The whole job whose start stands in the store at ``settings.root``."""
+    """The whole job whose start stands in the store at ``job.root``."""
 
-    def __init__(self, settings: JobSettings) -> None:
+    def __init__(self, job: Job) -> None:
         super().__init__()
-        self._settings = settings
+        self._job = job
 
     def expand(self, begin: PBegin) -> PCollection[bool]:
         """Wire the stages; every Reshuffle within them is where work spreads over workers."""
-        settings = self._settings
-        root = settings.root
-        arguments = (root, settings.read, settings.input_storage_options)
+        job = self._job
+        root = job.root
+        arguments = (root, job.read, job.input_storage_options)
         tasks = begin | "Job" >> beam.Create([root]) | "List tasks" >> beam.FlatMap(listed_tasks)
-        if settings.unpack:  # a stage more, for inputs that have large streams only
+        if job.unpack:  # a stage more, for inputs that have large streams only
             tasks |= "Streams" >> spread(unpack, *arguments, flat=True)
-        read = (
-            tasks
-            | "Text" >> TokeniseTasks(*arguments, processes=settings.read_processes)
-            | "All text" >> beam.CombineGlobally(sum)
-        )
+        read = tasks | "Text" >> TokeniseTasks(*arguments, processes=job.read_processes) | "All text" >> beam.CombineGlobally(sum)
         plan = beam.FlatMap(
-            plan_job, root, settings.read,
-            settings.most_shards_per_task, settings.workers, settings.resumed, settings.max_reject_rate,
+            plan_job, root, job.read,
+            job.shards_per_call, job.workers, job.resumed, job.max_reject_rate,
         )  # fmt: skip
         planned = read | "Plan" >> plan.with_outputs(NUMBER, SHARDS)
         shards = planned[SHARDS]
-        if settings.resumed:
-            shards |= "Done" >> spread(left_to_do, root, settings.most_shards_per_task, flat=True)
+        if job.resumed:
+            shards |= "Done" >> spread(left_to_do, root, job.shards_per_call, flat=True)
         numbered = planned[NUMBER] | "Number" >> spread(number_parts, root)
-        embedded = shards | "Shards" >> embed_shards(settings.embed, device=settings.device, hints=settings.hints)
+        embedded = shards | "Shards" >> embed_shards(job)
         all_numbered = numbered | "All numbered" >> beam.combiners.Count.Globally()
         indexed = all_numbered | "Id runs" >> beam.FlatMap(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
         return (numbered, indexed, embedded) | "All results" >> beam.Flatten() | "Finish" >> finish_store(root)
 
 
 @dataclass(frozen=True)
-class EmbedJob:
+class OpenedJob:
     """A job whose start stands in its store; ``manifest`` as it began.
 
-    ``settings`` and ``holder`` are None if the store is complete already.
+    ``job`` and ``holder`` are None if the store is complete already.
     """
 
     root: Root
     manifest: Manifest
-    settings: JobSettings | None
+    job: Job | None
     holder: LeaseHolder | None
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A job that may begin: what its checks read, and what its workers will be told.
-
-    Attributes:
-        manifest: incomplete, without counts, its start state not known yet.
-        settings: without the run and its start state.
-        in_process: the worker is this very process.
-    """
-
-    root: Root
-    source: Input
-    model: LoadedModel
-    manifest: Manifest
-    settings: JobSettings
-    terms: LeaseTerms
-    overwrite: bool
-    in_process: bool
-
-
-def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: LoadingModel | None = None) -> EmbedJob:
+def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingModel | None = None) -> OpenedJob:
     """Check everything that can be checked before the work, take the lease, and put the job's start into the store.
 
-    ``loading`` is the job's model where its loading began earlier.
+    ``runner``: Beam's options; ``loading``: the job's model where its loading began earlier.
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     loading = loading or LoadingModel(options.model, options.start_state)
-    local = is_local(pipeline_options)
-    terms = LeaseTerms(local, not options.no_wait, options.take_over, console_of(pipeline_options))
+    terms = LeaseTerms(is_local(runner), not options.no_wait, options.take_over, console_of(runner))
     output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
-    check_reach(pipeline_options, [output, *inputs], shared_disk=options.shared_disk)
+    check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
     root = Root(output.url, output.storage_options)
     reach(root, "output")
     with opened_input(options) as source:
         check_input(source, output)
         model = loading.result()
-        options = decided(options, pipeline_options)
+        options = decided(options, runner)
         manifest = new_manifest(options, source, model)
         known = None
         if options.into:
             root, model, known = member_of(root, manifest, model)
-        settings = job_settings(options, pipeline_options, root, source, model, manifest)
-        settings = replace(settings, embed=replace(settings.embed, known=known))
-        in_process = local and n_local_processes(pipeline_options) == 1
-        checked = Checked(root, source, model, manifest, settings, terms, options.overwrite, in_process)
-        claimed = claim(root, terms, partial(_earlier_run, checked), partial(_begin, checked))
-    holder, begun = claimed or (None, None)
-    return EmbedJob(root, manifest, begun, holder)
+        job = replace(job_of(options, runner, root, source, model, manifest), known=known)
+
+        def earlier_run() -> Manifest | None:
+            existing = standing(root, overwrite=options.overwrite)
+            same = existing is not None and is_same_job(root, existing, manifest, describe_files(source.splits))
+            return existing if same else None
+
+        def start(holder: LeaseHolder, earlier: Manifest | None) -> Job:
+            started, state = manifest, model.start
+            if earlier is None:
+                check_size(root, manifest, source, model.asked)
+            else:
+                started = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
+                state = _start_state_of(root, started) or state
+            owned = JobRoot(root, holder.run, Process.here() if terms.local else None)
+            own = replace(job, root=owned, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+            started = replace(started, start_state=StartStateInfo(state.kind, state.sha256))
+            _put_start(own, started, state, source, model, terms)
+            if terms.local and n_local_processes(runner) == 1:
+                build_ahead(own, model.weights, state)
+            return own
+
+        claimed = claim(root, terms, earlier_run, start)
+    holder, started = claimed or (None, None)
+    return OpenedJob(root, manifest, started, holder)
 
 
-def _earlier_run(checked: Checked) -> Manifest | None:
-    """The manifest of the same job at the output, None if the output is empty or to be overwritten."""
-    existing = standing(checked.root, overwrite=checked.overwrite)
-    if existing is None or not is_same_job(checked.root, existing, checked.manifest, describe_files(checked.source.splits)):
-        return None
-    return existing
-
-
-def _begin(checked: Checked, holder: LeaseHolder, earlier: Manifest | None) -> JobSettings:
-    """Put the start of a job whose lease is held into the store; what its workers are told. ``earlier``: of its earlier run."""
-    root, manifest, model = JobRoot(holder.root, holder.run), checked.manifest, checked.model
-    state = model.start
-    if earlier is None:
-        check_size(root, manifest, checked.source, model.asked)
-    else:
-        manifest = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
-        state = _start_state_of(root, manifest) or state
-    _put_start(checked, root, replace(manifest, start_state=StartStateInfo(state.kind, state.sha256)), state)
-    workers_root = JobRoot(root, holder.run, Process.here() if checked.terms.local else None)
-    embed = replace(checked.settings.embed, root=workers_root, run_id=holder.run, start_sha256=state.sha256)
-    if checked.in_process:
-        build_ahead(embed, model.weights, state)
-    return replace(checked.settings, embed=embed, resumed=earlier is not None)
-
-
-def _put_start(checked: Checked, root: JobRoot, manifest: Manifest, state: StartState) -> None:
+def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, model: LoadedModel, terms: LeaseTerms) -> None:
     """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks."""
-    source = checked.source
+    root = job.root
     try:
-        # Counts are the plan's to write; a job that goes on keeps those it had.
+        # Counts are the plan's to write; a job that is resumed keeps those it had.
         write_manifest(root, manifest)
         root.put(START_STATE, state.to_bytes())
-        if not checked.terms.local and root.size(MODEL) is None:
-            root.put(MODEL, checked.model.weights.to_safetensors())
+        if not terms.local and root.size(MODEL) is None:
+            root.put(MODEL, model.weights.to_safetensors())
         root.put(INPUTS, encode_inputs(describe_files(source.splits)))
         tasks = list(read_tasks(source.splits))
         write_tasks(root, tasks)
@@ -224,9 +169,9 @@ def _put_start(checked: Checked, root: JobRoot, manifest: Manifest, state: Start
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
-        if checked.settings.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
+        if job.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
             root.remove(DEVICE)
-        start = {"run": root.run, "started": time.time(), "n_pieces": len(tasks), "waits": checked.terms.waits}
+        start = {"run": job.run_id, "started": time.time(), "n_pieces": len(tasks), "waits": terms.waits}
         root.put_json(START, start)
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
@@ -241,10 +186,10 @@ def _start_state_of(root: Root, manifest: Manifest) -> StartState | None:
     return state if state.sha256 == manifest.start_state.sha256 else None
 
 
-def job_settings(
+def job_of(
     options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: LoadedModel, manifest: Manifest
-) -> JobSettings:
-    """What the workers are told, but for the run and its start state.
+) -> Job:
+    """What the workers get, but for the run and its start state.
 
     A GPU gets larger calls: thousands of lanes, and more threads to write what it computes.
     """
@@ -252,7 +197,7 @@ def job_settings(
     call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
     workers = workers_of(runner)
     in_one_process = is_local(runner) and workers.n == 1
-    embed = EmbedSettings(
+    return Job(
         root=root,
         run_id="",
         fingerprint=manifest.model.fingerprint,
@@ -263,22 +208,19 @@ def job_settings(
             "cell": manifest.job["cell"],
             "threads": options.threads or workers.threads,
         },
-        writers=CUDA_WRITERS if cuda else 1,
-        model=options.model,
-    )
-    return JobSettings(
-        embed=embed,
         read=replace(source.settings, word_limit=WordLimit.of(manifest.model.options)),
-        input_storage_options=source.storage_options,
-        most_shards_per_task=shards_per_call(
-            manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
-        ),
-        workers=workers.n,
+        model=options.model,
         device=options.device,
         hints=resource_hints(runner, model.weight_bytes, call_bytes, options.accelerator if cuda else None),
-        max_reject_rate=options.max_reject_rate,
+        workers=workers.n,
+        writers=CUDA_WRITERS if cuda else 1,
+        shards_per_call=shards_per_call(
+            manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
+        ),
+        input_storage_options=source.storage_options,
         unpack=any(isinstance(split, Stream) for split in source.splits),
         read_processes=read_processes(source.splits, model.weight_bytes, call_bytes) if in_one_process else 1,
+        max_reject_rate=options.max_reject_rate,
     )
 
 

@@ -33,10 +33,10 @@ def options(corpus: Path, tiny_model: Path, tmp_path: Path) -> EmbedOptions:
 
 def test_beam_counts_what_the_summary_says(options: EmbedOptions) -> None:
     beam_options = pipeline_options([])
-    job = embed_job.open_job(options, beam_options)
-    assert job.settings is not None
+    opened = embed_job.open_job(options, beam_options)
+    assert opened.job is not None
     pipeline = beam.Pipeline(options=beam_options)
-    _ = pipeline | EmbedCorpus(job.settings)
+    _ = pipeline | EmbedCorpus(opened.job)
     result = pipeline.run()
     result.wait_until_finish()
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
@@ -79,12 +79,12 @@ def test_a_runner_that_asks_sees_the_counters_grow_call_by_call_within_a_bundle(
     monkeypatch.setattr(embed_job, "CPU_ROWS_AT_ONCE", 64)
     monkeypatch.setattr(fn_runner, "ProgressRequester", Asked)
     monkeypatch.setattr(ShardWorker, "begin", once_those_in_the_store_are_seen)
-    job = embed_job.open_job(options, pipeline_options([]))
-    assert job.settings is not None
+    opened = embed_job.open_job(options, pipeline_options([]))
+    assert opened.job is not None
     pipeline = beam.Pipeline(
         runner=fn_runner.FnApiRunner(EmbeddedPythonGrpcEnvironment.default(), progress_request_frequency=0.01)
     )
-    _ = pipeline | EmbedCorpus(job.settings)
+    _ = pipeline | EmbedCorpus(opened.job)
     pipeline.run().wait_until_finish()
     assert in_time == [True] * elmo_store.open(options.output).manifest.sizes.shards
     assert len(in_time) > 4

@@ -67,13 +67,13 @@ def test_a_corpus_is_a_step_of_a_pipeline(tiny_model: Path, tmp_path: Path) -> N
     (tmp_path / "a.txt").write_text("It is one. It is two.\n")
     options = PipelineOptions(OPTIONS)
     asked = EmbedOptions((str(tmp_path / "a.txt"),), str(tmp_path / "store"), model=str(tiny_model.parent))
-    job = open_job(asked, options)
-    assert job.settings is not None
+    opened = open_job(asked, options)
+    assert opened.job is not None
 
     def count(done: bool) -> int:
         assert done
         return elmo_store.open(str(tmp_path / "store")).n_sentences
 
     with beam.Pipeline(options=options) as pipeline:
-        seen = pipeline | EmbedCorpus(job.settings) | beam.Map(count)
+        seen = pipeline | EmbedCorpus(opened.job) | beam.Map(count)
         assert_that(seen, lambda found: np.testing.assert_array_equal(found, [2]))

@@ -16,14 +16,14 @@ from tests.pipeline.support import digests
 def test_a_model_shared_across_processes_writes_the_same_bytes(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = embed_job.job_settings
+    job_of = embed_job.job_of
 
     def like_a_gpu(*args: Any, **kwargs: Any) -> Any:
-        settings = sound(*args, **kwargs)
-        assert settings.embed.engine["device"] == "cpu"
-        return replace(settings, device="cuda", most_shards_per_task=4, embed=replace(settings.embed, writers=3))
+        job = job_of(*args, **kwargs)
+        assert job.engine["device"] == "cpu"
+        return replace(job, device="cuda", shards_per_call=4, writers=3)
 
-    monkeypatch.setattr(embed_job, "job_settings", like_a_gpu)
+    monkeypatch.setattr(embed_job, "job_of", like_a_gpu)
     folder = Path(shared_files_folder())
 
     def addresses() -> set[Path]:
@@ -35,9 +35,7 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
     assert addresses() == before  # of the model, by which processes find it
 
 
-def settings_on_an_engine(
-    corpus: Path, model: Path, output: Path, address: str = "localhost:1", **asked: Any
-) -> embed_job.JobSettings:
+def settings_on_an_engine(corpus: Path, model: Path, output: Path, address: str = "localhost:1", **asked: Any) -> embed_job.Job:
     """What workers are told of a job on a job service at ``address``."""
     from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
@@ -45,17 +43,17 @@ def settings_on_an_engine(
     options = EmbedOptions((str(corpus),), str(output), str(model), **asked)
     remote = pipeline_options(["--runner=PortableRunner", f"--job_endpoint={address}", "--environment_type=EXTERNAL"])
     job = embed_job.open_job(options, remote)
-    assert job.settings is not None
-    return job.settings
+    assert job.job is not None
+    return job.job
 
 
 def test_settings_for_a_gpu_are_of_larger_calls_and_hint_at_one(tmp_path: Path, tiny_model: Path, corpus: Path) -> None:
     from pipeline.runners.beam_options import pipeline_options
 
     cpu, cuda = (settings_on_an_engine(corpus, tiny_model, tmp_path / name, device=name) for name in ("cpu", "cuda"))
-    assert (cpu.embed.engine["device"], cuda.embed.engine["device"]) == ("cpu", "cuda")
-    assert cuda.most_shards_per_task > cpu.most_shards_per_task > 1
-    assert cuda.embed.writers > cpu.embed.writers
+    assert (cpu.engine["device"], cuda.engine["device"]) == ("cpu", "cuda")
+    assert cuda.shards_per_call > cpu.shards_per_call > 1
+    assert cuda.writers > cpu.writers
     assert cuda.hints == {}  # engines with a job service don't read them
     dataflow = pipeline_options(["--runner=DataflowRunner"])
     card = "type:nvidia-l4;count:1;machine_type:g2-standard-4"
@@ -72,7 +70,7 @@ def test_a_task_is_a_call_sized_by_what_the_engine_returns(
     monkeypatch.setattr(embed_job, "CUDA_BYTES_AT_ONCE", 8 * 128 * 5 * 16 * 2)
     for device, size in zip(("cpu", "cuda"), sizes, strict=True):
         settings = settings_on_an_engine(corpus, tiny_model, tmp_path / device, device=device, dtype=dtype, shard_rows=128)
-        assert settings.most_shards_per_task == size
+        assert settings.shards_per_call == size
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,7 @@ def test_an_engine_is_asked_for_one_kind_of_device(
     """Nothing steers bundles to machines of a kind: where each worker found out for itself, a mixed cluster failed half-way."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpu_here)
     settings = settings_on_an_engine(corpus, tiny_model, tmp_path / "s", f"{address}:1", shared_disk=True)
-    assert settings.embed.engine["device"] == settings.device == chosen
+    assert settings.engine["device"] == settings.device == chosen
     said = [record.message for record in caplog.records if "--device" in record.message]
     assert len(said) == (address == "engine")
     assert all("takes CPUs on PortableRunner" in line and "--device cuda" in line for line in said)

@@ -12,9 +12,9 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -48,49 +48,31 @@ from transforms.runtime.worker import (
     release_memory,
     share_lock,
 )
-from transforms.stages.known import KnownSentences, KnownSource, merged
+from transforms.stages.job import Job
+from transforms.stages.known import KnownSentences, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
 from transforms.stages.shards import NOT_SUMMED, PartWords, ShardText, call_text, part_reader, read_shard, write_shard
 
 CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 
 
-def embed_shards(settings: "EmbedSettings", *, device: str, hints: Mapping[str, str]) -> beam.PTransform:
+def embed_shards(job: Job) -> beam.PTransform:
     """Lists of shard tasks, a call of the engine each → shards in the store, spread over the workers; what became of each."""
-    embed = beam.ParDo(EmbedShards(settings, shares_model=device == "cuda")).with_resource_hints(**hints)
+    embed = beam.ParDo(EmbedShards(job)).with_resource_hints(**job.hints)
     return "Spread shards" >> beam.Reshuffle() | "Embed" >> embed
 
 
-@dataclass(frozen=True)
-class EmbedSettings:
-    """Everything a worker needs, small and picklable: the weights come from the store itself, or by name on this machine."""
-
-    root: Root
-    run_id: str  # names this run's model among the processes of a machine
-    fingerprint: str  # of the model
-    start_sha256: str  # of the start state
-    engine: Mapping[str, Any]  # fields of EngineSettings, which only a worker can check: the launcher may have no GPU
-    writers: int = 1  # threads that encode and put
-    model: str | None = None  # as asked for: where the weights are if the store does not hold them
-    known: KnownSource | None = None  # what of the job a collection has already
-    built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process
-
-
 class EmbedShards(beam.DoFn):
-    """Lists of `ShardTask`, a call of the engine each → `Outcome` of each shard.
+    """Lists of `ShardTask`, a call of the engine each → `Outcome` of each shard."""
 
-    ``shares_model``: one model a machine, for its GPU, whichever process asks; otherwise one a process, which has its own cores.
-    """
-
-    def __init__(self, settings: "EmbedSettings", *, shares_model: bool) -> None:
-        self._settings = settings
+    def __init__(self, job: Job) -> None:
+        self._job = job
         self._in_process = Shared()
-        self._shares_model = shares_model
 
     def setup(self) -> None:
-        """Load the model, or take the one that is loaded."""
-        tag, load = f"elmo-store-{self._settings.run_id}", partial(load_worker, self._settings)
-        if self._shares_model:
+        """Load the model, or take the one that is loaded: one per machine for its GPU; on CPUs one per process, for its cores."""
+        tag, load = f"elmo-store-{self._job.run_id}", partial(load_worker, self._job)
+        if self._job.device == "cuda":
             self._worker: ShardWorker = MultiProcessShared(load, tag, always_proxy=True).acquire()
         else:
             self._worker = self._in_process.acquire(load, tag)
@@ -116,21 +98,14 @@ class EmbedShards(beam.DoFn):
         return [counted(result) for result in results]
 
 
-def load_worker(settings: EmbedSettings) -> "ShardWorker":
+def load_worker(job: Job) -> "ShardWorker":
     """A process's worker, its model loaded."""
-    engine = load_engine(settings)
+    engine = load_engine(job)
     share_lock()
-    return ShardWorker(
-        settings.root,
-        settings.run_id,
-        engine,
-        n_writers=settings.writers,
-        claims_device=settings.engine.get("device") != "cpu",
-        known=settings.known,
-    )
+    return ShardWorker(job, engine)
 
 
-def build_ahead(settings: EmbedSettings, weights: BiLMWeights, start: StartState) -> None:
+def build_ahead(job: Job, weights: BiLMWeights, start: StartState) -> None:
     """Begin to build the engine of a worker in this process, while the job reads its input."""
 
     def begin() -> Future[Embedder]:
@@ -138,27 +113,27 @@ def build_ahead(settings: EmbedSettings, weights: BiLMWeights, start: StartState
 
         def build() -> None:
             try:
-                engine.set_result(Embedder(_apart(weights), start, EngineSettings(**settings.engine)))
+                engine.set_result(Embedder(_apart(weights), start, EngineSettings(**job.engine)))
             except BaseException as error:  # the worker gets it
                 engine.set_exception(error)
 
         threading.Thread(target=build, name="engine", daemon=True).start()
         return engine
 
-    settings.built.acquire(begin)
+    job.built.acquire(begin)
 
 
-def load_engine(settings: EmbedSettings) -> Embedder:
+def load_engine(job: Job) -> Embedder:
     """The engine of a worker: the one that this process is building for it, or one of the weights in the store."""
 
     def load() -> Future[Embedder]:
         engine: Future[Embedder] = Future()
-        weights = _apart(load_weights(settings.root, settings.fingerprint, settings.model))
-        start = load_start_state(settings.root, settings.start_sha256)
-        engine.set_result(Embedder(weights, start, EngineSettings(**settings.engine)))
+        weights = _apart(load_weights(job.root, job.fingerprint, job.model))
+        start = load_start_state(job.root, job.start_sha256)
+        engine.set_result(Embedder(weights, start, EngineSettings(**job.engine)))
         return engine
 
-    engine: Future[Embedder] = settings.built.acquire(load)
+    engine: Future[Embedder] = job.built.acquire(load)
     return engine.result()
 
 
@@ -203,7 +178,7 @@ def load_start_state(root: Root, sha256: str) -> StartState:
 
 
 @dataclass(frozen=True)
-class ShardJob:
+class Work:
     """What the steps of a worker share."""
 
     root: Root
@@ -245,57 +220,57 @@ class ComputedShard:
     stats: dict[str, Any]  # as far as they are known before the states
 
 
-def read_call(job: ShardJob, tasks: Sequence[ShardTask]) -> Call:
+def read_call(work: Work, tasks: Sequence[ShardTask]) -> Call:
     """The texts of ``tasks``, prepared for the engine. One thread reads."""
     began = time.perf_counter()
     texts: list[ShardText] = []
     ended: list[ShardResult] = []
     for task in tasks:
         try:
-            marker = marker_of_plan(read_marker, job.root, task.shard, job.plan)
-            if marker is not None and marker.stats.get("run") == job.run_id:  # of an attempt that its runner lost
+            marker = marker_of_plan(read_marker, work.root, task.shard, work.plan)
+            if marker is not None and marker.stats.get("run") == work.run_id:  # of an attempt that its runner lost
                 ended.append(ShardResult(task.shard))
             else:
-                text = read_shard(job.read_part, task, job.manifest.boundaries)
-                texts.append(text if job.known is None else job.known.of(text))
+                text = read_shard(work.read_part, task, work.manifest.boundaries)
+                texts.append(text if work.known is None else work.known.of(text))
         except LeaseLostError:
             raise
         except Exception as error:  # whatever it is, it must not take the other shards down
-            ended.append(job.failed(task.shard, "reading", error))
+            ended.append(work.failed(task.shard, "reading", error))
     seconds = (time.perf_counter() - began) / max(1, len(tasks))
     try:
-        prepared = job.prepare(texts) if any(text.n_asked for text in texts) else None
+        prepared = work.prepare(texts) if any(text.n_asked for text in texts) else None
     except Exception:  # which of the shards it is shows when each is computed by itself
         prepared = None
     return Call(texts, prepared, seconds, ended)
 
 
-def compute(job: ShardJob, call: Call, *, once_more: bool = True) -> list[ComputedShard | ShardResult]:
+def compute(work: Work, call: Call, *, once_more: bool = True) -> list[ComputedShard | ShardResult]:
     """Ask the engine for the shards of ``call`` at once, one by one if that fails; results are failures."""
     if not call.texts:
         return []
     try:
-        return [*_ask_engine(job, call)]
+        return [*_ask_engine(work, call)]
     except DeviceLostError:
         raise
     except Exception as error:
         if len(call.texts) == 1 and (not once_more or is_of_the_data(error)):
-            return [job.failed(call.texts[0].task.shard, "computing", error)]
+            return [work.failed(call.texts[0].task.shard, "computing", error)]
     alone = (replace(call, texts=[text], prepared=None) for text in call.texts)
-    return [shard for call_of_one in alone for shard in compute(job, call_of_one, once_more=False)]
+    return [shard for call_of_one in alone for shard in compute(work, call_of_one, once_more=False)]
 
 
-def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
+def _ask_engine(work: Work, call: Call) -> list[ComputedShard]:
     n_asked = sum(text.n_asked for text in call.texts)
-    prepared = job.prepare(call.texts) if call.prepared is None and n_asked else call.prepared
+    prepared = work.prepare(call.texts) if call.prepared is None and n_asked else call.prepared
     release_memory()
     stats: dict[str, Any] = {"call_began": time.time()}
-    dtype = cast(Dtype, job.manifest.dtype)  # in the order of an uncompressed shard
+    dtype = cast(Dtype, work.manifest.dtype)  # in the order of an uncompressed shard
     running = None
     if prepared is not None:
-        running = job.engine.run(prepared, dtype=dtype, states=job.states)
-    devices = "; ".join(running.computed_on) if running else job.engine.hardware
-    stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": devices}
+        running = work.engine.run(prepared, dtype=dtype, states=work.states)
+    devices = "; ".join(running.computed_on) if running else work.engine.hardware
+    stats |= {"seconds_reading": call.seconds_reading, "cell": work.engine.cell, "device": devices}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
     return [
         ComputedShard(text, running, end - text.n_asked, stats | {"tokens": text.n_tokens} | _copied(text))
@@ -308,7 +283,7 @@ def _copied(text: ShardText) -> dict[str, int]:
     return {} if known is None else {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
 
 
-def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
+def write(work: Work, shard: ComputedShard) -> ShardResult:
     """Wait for the states of ``shard``, then write them."""
     task, running, stats = shard.text.task, shard.running, shard.stats
     try:
@@ -316,7 +291,7 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     except DeviceLostError:
         raise
     except Exception as error:
-        return job.failed(task.shard, "computing", error)
+        return work.failed(task.shard, "computing", error)
     n_asked = shard.text.n_asked
     if running and call_states is not None:
         # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
@@ -328,13 +303,13 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     try:
         computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
         states = merged(shard.text.known, computed)  # [n_rows, kept, p]
-        marker = write_shard(job.root, job.manifest, shard.text, states, job.plan, stats)
+        marker = write_shard(work.root, work.manifest, shard.text, states, work.plan, stats)
     except LeaseLostError:
         raise
     except Exception as error:
-        return job.failed(task.shard, "writing", error)
-    job.health.succeeded()
-    n_retries = retries_of(job.root).take()
+        return work.failed(task.shard, "writing", error)
+    work.health.succeeded()
+    n_retries = retries_of(work.root).take()
     sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
     return ShardResult(task.shard, None, sums | {"storage_retries": n_retries})
 
@@ -342,39 +317,28 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
 class ShardWorker:
     """An engine with its reading and writing around it. One a process; thread-safe.
 
-    ``n_writers`` threads encode and put; ``claims_device``: all workers of the job must compute on the same hardware as this one.
+    Where the device is not the CPU, all workers of the job must compute on the same hardware as this one.
     """
 
-    def __init__(
-        self,
-        root: Root,
-        run_id: str,
-        engine: Embedder,
-        *,
-        n_writers: int = 1,
-        claims_device: bool = False,
-        known: KnownSource | None = None,
-    ) -> None:
-        self._root, self._run_id, self._engine = root, run_id, engine
-        self._claims_device, self._known = claims_device, known
+    def __init__(self, job: Job, engine: Embedder) -> None:
+        self._job, self._engine = job, engine
+        self._claims_device = job.engine.get("device") != "cpu"
         self._turn = threading.Lock()  # one caller at a time reads
         self._in_flight: deque[Future[_Computed]] = deque()  # the last calls that the engine was asked for
         self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
+        self._writers = ThreadPoolExecutor(job.writers, thread_name_prefix="write")
         self._numbers = itertools.count()
-        self._begun: dict[int, Future[_Computed]] = {}  # by number, until their results are asked for
+        self._started: dict[int, Future[_Computed]] = {}  # by number, until their results are asked for
 
     @cached_property
-    def _job(self) -> ShardJob:
-        manifest = read_manifest(self._root)  # not before the plan is made: it holds the sizes of the arrays
-        plan = str(self._root.get_json(PLAN)["id"])
+    def _work(self) -> Work:
+        job, root = self._job, self._job.root
+        manifest = read_manifest(root)  # not before the plan is made: it holds the sizes of the arrays
+        plan = str(root.get_json(PLAN)["id"])
         names = state_names(self._engine.options.n_layers)
         states = [names.index(name) for name in manifest.states]
-        known = None if self._known is None else KnownSentences(self._known, manifest, self._engine.hardware)
-        return ShardJob(
-            self._root, self._run_id, plan, manifest, states,
-            self._engine, part_reader(self._root), Health(), known,
-        )  # fmt: skip
+        known = None if job.known is None else KnownSentences(job.known, manifest, self._engine.hardware)
+        return Work(root, job.run_id, plan, manifest, states, self._engine, part_reader(root), Health(), known)
 
     def begin(self, tasks: Sequence[ShardTask]) -> int:
         """Read the shards of ``tasks`` while the last ones are computed, and have the engine begin with them.
@@ -382,13 +346,13 @@ class ShardWorker:
         Returns a number for `results` when they may still be computed and written.
         """
         number = next(self._numbers)
-        self._begun[number] = self._begin(tasks)
+        self._started[number] = self._begin(tasks)
         return number
 
     def is_durable(self, number: int) -> bool:
         """Whether every shard of the task is in the store, or failed."""
-        begun = self._begun[number]
-        return begun.done() and (begun.exception() is not None or all(write.done() for write in begun.result().writes))
+        call = self._started[number]
+        return call.done() and (call.exception() is not None or all(write.done() for write in call.result().writes))
 
     def results(self, number: int) -> list[ShardResult]:
         """What became of every shard of the task, once all of them are in the store, or failed. Asked once.
@@ -398,21 +362,21 @@ class ShardWorker:
         the run ended meanwhile: then the bundle must fail too.
         """
         try:
-            computed = self._begun.pop(number).result()
+            computed = self._started.pop(number).result()
             results = computed.ended + [write.result() for write in computed.writes]
             if results:
-                self._job.health.check()
+                self._work.health.check()
         except DeviceLostError as error:
-            end_where_replaced(self._root, error)
+            end_where_replaced(self._job.root, error)
             raise
         return results
 
     def _begin(self, tasks: Sequence[ShardTask]) -> "Future[_Computed]":
         with self._turn:
             if self._claims_device:
-                claim_device(self._root, self._engine.hardware)
+                claim_device(self._job.root, self._engine.hardware)
                 self._claims_device = False
-            call = read_call(self._job, tasks)
+            call = read_call(self._work, tasks)
             wait(self._in_flight)
             if len(self._in_flight) == CALLS_IN_FLIGHT and not (oldest := self._in_flight.popleft()).exception():
                 wait(oldest.result().writes)
@@ -420,11 +384,12 @@ class ShardWorker:
             return self._in_flight[-1]
 
     def _compute(self, call: Call) -> "_Computed":
-        job = self._job
-        job.health.check()
-        shards = compute(job, call)
+        work = self._work
+        work.health.check()
+        shards = compute(work, call)
         ended = call.ended + [shard for shard in shards if isinstance(shard, ShardResult)]
-        return _Computed(ended, [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)])
+        computed = [shard for shard in shards if isinstance(shard, ComputedShard)]
+        return _Computed(ended, [self._writers.submit(write, work, shard) for shard in computed])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from model.errors import DeviceLostError
 from tests.transforms.stages.test_embed_worker import Call, Engine, Marker, put_job, task, worker
 from transforms.runtime.results import Outcome, ShardResult
 from transforms.stages import embed
-from transforms.stages.embed import CALLS_IN_FLIGHT, EmbedSettings, embed_shards
+from transforms.stages.embed import CALLS_IN_FLIGHT, embed_shards
+from transforms.stages.job import Job
 from transforms.stages.plan import ShardTask
 from transforms.stages.shards import ShardText, read_shard
 
@@ -45,7 +46,7 @@ class Events:
         return [number for happened, number in self.all if happened == what]
 
 
-class Job:
+class Stage:
     """The stage that embeds, its engine and its storage; tests say what these wait for."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,15 +58,15 @@ class Job:
 
     def run(self) -> None:
         """All tasks in one bundle."""
-        settings = EmbedSettings(self._root, str(self._root), "sha256:", "", {"device": "cpu"})
+        job = Job(self._root, str(self._root), "sha256:", "", {"device": "cpu"})
         with beam.Pipeline(FnApiRunner()) as pipeline:
             tasks = pipeline | beam.Create([[task(shard, 0, 2)] for shard in range(N_TASKS)])
-            _ = tasks | embed_shards(settings, device="cpu", hints={})
+            _ = tasks | embed_shards(job)
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    made = Job(tmp_path)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    made = Stage(tmp_path)
     events, emitted = made.events, embed.counted
 
     class Recorded(Engine):
@@ -83,7 +84,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
         events.add("emitted", result.shard)
         return emitted(result)
 
-    monkeypatch.setattr(embed, "load_engine", lambda settings: Recorded())
+    monkeypatch.setattr(embed, "load_engine", lambda job: Recorded())
 
     def read(read_part: Any, task: ShardTask, boundaries: bool) -> ShardText:
         events.add("read", task.shard)
@@ -95,7 +96,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return made
 
 
-def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is_emitted_before_it_is(job: Job) -> None:
+def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is_emitted_before_it_is(job: Stage) -> None:
     """No shard but the last is written before the next task's call: a worker that waited for its writes would wait for ever."""
     in_time = []
     job.before_written = lambda n_written: in_time.append(job.events.come("call", min(n_written + 2, N_TASKS)))
@@ -106,7 +107,7 @@ def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is
         assert job.events.all.index(("written", shard)) < job.events.all.index(("emitted", shard))
 
 
-def test_the_next_task_is_read_while_the_last_one_is_computed_and_no_other(job: Job) -> None:
+def test_the_next_task_is_read_while_the_last_one_is_computed_and_no_other(job: Stage) -> None:
     in_time = []
     job.before_call = lambda call: in_time.append(job.events.come("read", min(call + 2, N_TASKS)))
     job.run()
@@ -117,7 +118,7 @@ def test_the_next_task_is_read_while_the_last_one_is_computed_and_no_other(job: 
         assert ahead <= 2
 
 
-def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_bounded(job: Job) -> None:
+def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_bounded(job: Stage) -> None:
     emitted = []
     job.before_call = lambda call: emitted.append(job.events.come("emitted", call - CALLS_IN_FLIGHT))
     job.run()
@@ -128,7 +129,7 @@ def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_boun
         assert in_flight <= CALLS_IN_FLIGHT
 
 
-def test_a_write_that_finds_the_lease_lost_fails_the_bundle_and_is_not_emitted(job: Job) -> None:
+def test_a_write_that_finds_the_lease_lost_fails_the_bundle_and_is_not_emitted(job: Stage) -> None:
     def lost(n_written: int) -> None:
         if n_written == 2:
             job.events.add("lost", n_written)
@@ -153,7 +154,7 @@ def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_
         return Marker()
 
     monkeypatch.setattr(embed, "write_shard", write)
-    made = worker(Root(tmp_path), Engine(), n_writers=2)
+    made = worker(Root(tmp_path), Engine(), writers=2)
     first, second = (made.begin([task(shard, 0, 2)]) for shard in (0, 1))
     assert not made.is_durable(first)
     written.set()

@@ -33,7 +33,8 @@ from transforms.runtime.results import ShardResult
 from transforms.runtime.work import DEVICE, PLAN
 from transforms.runtime.worker import WorkerBrokenError, WorkerError
 from transforms.stages import embed
-from transforms.stages.embed import EmbedSettings, ShardWorker, build_ahead, load_engine, load_worker
+from transforms.stages.embed import ShardWorker, build_ahead, load_engine, load_worker
+from transforms.stages.job import Job
 from transforms.stages.plan import ShardTask
 from transforms.stages.shards import ShardText, call_text, part_reader, read_shard
 
@@ -109,9 +110,9 @@ class Worker(ShardWorker):
         return results + [result for number in begun for result in self.results(number)]
 
 
-def worker(root: Root, engine: Engine, **settings: Any) -> Worker:
+def worker(root: Root, engine: Engine, device: str = "cpu", **settings: Any) -> Worker:
     """A ShardWorker around ``engine``, nothing loaded."""
-    return Worker(root, "run", engine, **settings)  # type: ignore[arg-type]
+    return Worker(Job(root, "run", "sha256:", "", {"device": device}, **settings), engine)  # type: ignore[arg-type]
 
 
 class Marker:
@@ -256,7 +257,7 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     monkeypatch.setattr(embed, "write_shard", write)
     on_gpu, on_cpu = Engine(), Engine()
     on_gpu.device, on_gpu.hardware = "cuda", "cuda NVIDIA A100"
-    first, second = worker(root, on_gpu, claims_device=True), worker(root, on_cpu, claims_device=True)
+    first, second = worker(root, on_gpu, device="cuda"), worker(root, on_cpu, device="cuda")
     assert not first.run([])  # no work, no say
     assert not root.exists(DEVICE)
     for shard in (0, 1):
@@ -266,15 +267,15 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     another_card = Engine()
     another_card.device, another_card.hardware = "cuda", "cuda NVIDIA H100"
     with pytest.raises(WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"):
-        worker(root, another_card, claims_device=True).run([task(2, 0, 2)])
+        worker(root, another_card, device="cuda").run([task(2, 0, 2)])
     assert (said, on_cpu.calls, another_card.calls) == (["cuda NVIDIA A100, 64 lanes"] * 2, [], [])
     assert not any(result.error for result in worker(root, on_cpu).run([task(2, 0, 2)]))  # the job's identity says cpu
 
 
 @pytest.mark.parametrize(("device", "claims"), [("cpu", False), ("cuda", True)])
 def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.MonkeyPatch, device: str, claims: bool) -> None:
-    monkeypatch.setattr(embed, "load_engine", lambda settings: Engine())
-    settings = EmbedSettings(root, "run", "sha256:", "", {"device": device}, writers=3)
+    monkeypatch.setattr(embed, "load_engine", lambda job: Engine())
+    settings = Job(root, "run", "sha256:", "", {"device": device}, writers=3)
     before = sys.getswitchinterval()
     runtime_worker._freeze_what_is_loaded.cache_clear()  # as in a process of its own
     try:
@@ -323,7 +324,7 @@ def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: 
 
     monkeypatch.setattr(Root, "_put", slow)
     tasks = [task(shard, 8 * shard, 8, 8 * n_shards) for shard in range(n_shards)]
-    results = worker(root, Ring(), n_writers=2).run(tasks)
+    results = worker(root, Ring(), writers=2).run(tasks)
     assert sorted(result.shard for result in results if result.error) == [5, 7]
     assert len(set(blocks)) < n_shards
     for form in ("zarr", "parquet"):
@@ -346,11 +347,11 @@ def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_proces
     monkeypatch.setattr(embed, "_apart", lambda weights: weights)
     monkeypatch.setattr(embed, "load_weights", lambda *_: loaded.append("weights"))
     monkeypatch.setattr(embed, "load_start_state", lambda *_: loaded.append("start state"))
-    settings = EmbedSettings(root, "run", "sha256:", "", {})
+    settings = Job(root, "run", "sha256:", "", {})
     build_ahead(settings, None, None)  # type: ignore[arg-type]
     assert load_engine(pickle.loads(pickle.dumps(settings))) is built[0]
     assert not loaded
-    assert load_engine(EmbedSettings(root, "another run", "sha256:", "", {})) is built[1]
+    assert load_engine(Job(root, "another run", "sha256:", "", {})) is built[1]
     assert loaded == ["weights", "start state"]
 
 
