@@ -74,7 +74,7 @@ def network(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Outcomes:
                 if code == 0:
                     break
             root = Root(url, {"client_kwargs": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}})
-            written = {rel: root.sha256(rel) for rel in root.list() if rel.partition("/")[0] in OBJECTS}
+            written = {rel: root.crc32c(rel) for rel in root.list() if rel.partition("/")[0] in OBJECTS}
             names = differences(written, wanted)
             wrong = f"job {number}, exit {code}: {names[:5]}\n{command.output()[-2000:]}"
             outcomes.count("S3", ["jobs"], wrong if code or names else "")
