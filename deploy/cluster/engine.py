@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -22,8 +22,6 @@ from typing import Any, ClassVar, TypeVar
 from deploy.cluster.artefacts import QUICK_START, jars_of, java_flags, pathing_jar
 from deploy.cluster.processes import START_SECONDS, ClusterError, Service, free_port, service, worker_environment
 
-Configure = Callable[[argparse.ArgumentParser], None]
-OptionsFor = Callable[[argparse.Namespace, Path, ExitStack], Sequence[str]]
 NO_ENGINE = 3  # as elmo-store's own code for a location that can't be used
 
 
@@ -159,44 +157,6 @@ def cluster_of(kind: type[ClusterType], folder: Path, n_members: int) -> Iterato
         yield cluster
 
 
-def run_on_engine(prog: str, description: str | None, options_for: OptionsFor, configure: Configure | None = None) -> int:
-    """Parse, bring the engine up, run the command, stop the engine; returns the command's exit code, 3 without an engine.
-
-    Args:
-        prog: the script as its user calls it, ``deploy.flink.run``.
-        description: the script's docstring.
-        options_for: (options, folder for files and logs, stack that ends what was started) → Beam's options.
-        configure: adds the engine's own options.
-    """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {prog}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )  # fmt: skip
-    if configure is not None:
-        configure(parser)
-    parser.add_argument(
-        "--logs", metavar="FOLDER", help="keep the engine's files and logs there (default: a folder that is removed)"
-    )
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="embed …, mix …: a command of elmo-store with its options")
-    args = parser.parse_args()
-    if not args.command:
-        parser.error("name the command to run, such as: embed INPUT --output URL")
-    signal.signal(signal.SIGTERM, _leave)
-    with ExitStack() as stack:
-        if args.logs:
-            folder = Path(args.logs).absolute()
-            folder.mkdir(parents=True, exist_ok=True)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-store-engine-")))
-        try:
-            options = options_for(args, folder, stack)
-        except ClusterError as error:
-            print(f"{parser.prog}: {error}", file=sys.stderr)
-            return NO_ENGINE
-        name, *given = args.command
-        return run_command([name, *options, *given])  # what the user gives stands last, and wins
-
-
 def run_command(arguments: Sequence[str]) -> int:
     """``elmo-store`` to its end in a process of its own; returns its exit code.
 
@@ -221,25 +181,50 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 
 def run(kind: type[Cluster], doc: str | None) -> int:
-    """``deploy.ENGINE.run``: a command on a cluster that is started for it, or on one that exists; returns its exit code."""
+    """``deploy.ENGINE.run``: a command on a cluster that is started for it, or on one that exists.
 
-    def configure(parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument
-        started = f"{kind.member}s to start (default: 2)"
-        add(kind.members_option, type=int, default=2, metavar="N", dest="members", help=started)
-        add("--master", metavar=kind.address, help=f"{kind.engine}'s address, of a cluster that exists; nothing is started")
-        add("--worker", default="elmo-store-worker", metavar="PROGRAM",
-            help="for a cluster that exists: its machines' program of the workers (default: elmo-store-worker)")  # fmt: skip
-        add("--pool", metavar="HOST:PORT",
-            help=f"for a cluster that exists: the worker pool beside each {kind.member}, such as localhost:50000, instead of "
-            "PROGRAM (default: none)")  # fmt: skip
-        add("--jars", type=Path, metavar="FOLDER",
-            help="for a cluster that exists: the engine's jars (default: Maven resolves and keeps them)")  # fmt: skip
+    Returns the command's exit code, 3 without an engine. ``doc``: the script's docstring.
+    """
+    parser = _parser(kind, doc)
+    args = parser.parse_args()
+    if not args.command:
+        parser.error("name the command to run, such as: embed INPUT --output URL")
+    signal.signal(signal.SIGTERM, _leave)
+    with ExitStack() as stack:
+        if args.logs:
+            folder = Path(args.logs).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-store-engine-")))
+        try:
+            if args.master is None:
+                options = stack.enter_context(cluster_of(kind, folder, args.members)).beam_options()
+            else:
+                environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
+                options = kind.job_options(args.master, kind.job_server_jar(folder, args.jars), environment)
+        except ClusterError as error:
+            print(f"{parser.prog}: {error}", file=sys.stderr)
+            return NO_ENGINE
+        name, *given = args.command
+        return run_command([name, *options, *given])  # what the user gives stands last, and wins
 
-    def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> list[str]:
-        if args.master is None:
-            return stack.enter_context(cluster_of(kind, folder, args.members)).beam_options()
-        environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
-        return kind.job_options(args.master, kind.job_server_jar(folder, args.jars), environment)
 
-    return run_on_engine(f"deploy.{kind.engine.lower()}.run", doc, options_for, configure)
+def _parser(kind: type[Cluster], doc: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m deploy.{kind.engine.lower()}.run", description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    add = parser.add_argument
+    started = f"{kind.member}s to start (default: 2)"
+    add(kind.members_option, type=int, default=2, metavar="N", dest="members", help=started)
+    add("--master", metavar=kind.address, help=f"{kind.engine}'s address, of a cluster that exists; nothing is started")
+    add("--worker", default="elmo-store-worker", metavar="PROGRAM",
+        help="for a cluster that exists: its machines' program of the workers (default: elmo-store-worker)")  # fmt: skip
+    add("--pool", metavar="HOST:PORT",
+        help=f"for a cluster that exists: the worker pool beside each {kind.member}, such as localhost:50000, instead of "
+        "PROGRAM (default: none)")  # fmt: skip
+    add("--jars", type=Path, metavar="FOLDER",
+        help="for a cluster that exists: the engine's jars (default: Maven resolves and keeps them)")  # fmt: skip
+    add("--logs", metavar="FOLDER", help="keep the engine's files and logs there (default: a folder that is removed)")
+    add("command", nargs=argparse.REMAINDER, help="embed …, mix …: a command of elmo-store with its options")
+    return parser

@@ -13,6 +13,7 @@ import pytest
 from deploy.cluster.processes import worker_environment
 from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import Arguments
+from tests.deploy.portable import portable_service
 from tests.pipeline.support import digests
 
 LAUNCHER_ONLY = {"apache-beam"}  # which is in its image
@@ -54,9 +55,10 @@ def test_a_worker_starts_from_what_beam_would_stage(
     (site,) = (tmp_path / "env" / "lib").glob("python3*/site-packages")
     folders = [path for path in sys.path if path.endswith("site-packages")]
     (site / "dependencies.pth").write_text("\n".join(folders) + "\n", encoding="utf-8")
-    command = [python, "-m", "deploy.portable.run", *embed_arguments(tmp_path / "store")]
     env = {name: value for name, value in worker_environment().items() if name != "PYTHONPATH"}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
+    with portable_service(tmp_path, python) as engine:
+        command = [python, "-m", "elmo_store", *embed_arguments(tmp_path / "store", *engine)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == Exit.COMPLETE, done.stderr
     where = subprocess.run(
         [python, "-c", "import transforms; print(transforms.__file__)"], env=env, capture_output=True, text=True, check=False

@@ -17,6 +17,7 @@ from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
+from tests.deploy.portable import portable_service
 from tests.pipeline.support import digests, run_command
 from transforms.stages import embed as embed_stage
 from transforms.stages.plan import ShardTask
@@ -54,14 +55,11 @@ def test_two_processes_write_the_same_bytes_in_a_folder_full_of_stray_modules(
 
 @pytest.mark.slow
 def test_the_portable_job_service_writes_the_same_bytes_and_leaves_no_process_behind(
-    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, traps: Path, repo_dir: Path
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, traps: Path
 ) -> None:
     assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
-    done = subprocess.run(
-        [sys.executable, "-m", "deploy.portable.run", *arguments(corpus, tiny_model, tmp_path / "two")],
-        env={**os.environ, "PYTHONPATH": str(repo_dir), "PYTHONSAFEPATH": "1"},
-        cwd=traps, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    with portable_service(tmp_path) as options:
+        done = run_command(*arguments(corpus, tiny_model, tmp_path / "two", *options), cwd=traps)
     assert done.returncode == Exit.COMPLETE, done.stderr
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert "worker_pool_main" not in own_processes(tmp_path)

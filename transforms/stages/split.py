@@ -341,11 +341,8 @@ def _unpack(source: ByteSource, root: Root, task: ReadTask, settings: ReadSettin
 
     def put(data: bytes) -> None:
         path = f"{BLOBS}/{task.index:05d}-{len(splits):05d}"
-        sha256 = hashlib.sha256(data).hexdigest()
-        # A blob of an earlier version of the file may have this one's size.
-        if root.size(path) != len(data) or root.crc32c(path) != crc32c_digits(data):
-            root.put(path, data)
-        identity = FileIdentity(len(data), f"sha256={sha256}")
+        root.put(path, data)
+        identity = FileIdentity(len(data), f"sha256={hashlib.sha256(data).hexdigest()}")
         splits.append(split_as(Blob, stream, path=path, format=input_format, line_ends=ends, identity=identity))
 
     for data in blobs:
