@@ -85,12 +85,12 @@ def measured(store: stores.Store, folder: Path, name: str) -> tuple[float, float
 
     def ours() -> None:
         layers = "average" if FORMATS[name].one_vector else None
-        write = partial(export, store, format=name, layers=layers, dtype="float32", documents="source")
+        write = partial(export, store, format=name, layers=layers, dtype="float32")
         sizes.append(flushed(folder, lambda at: write(output=at / "out")))
 
     def others() -> None:
         by_h5py = partial(write_by_h5py, sentences=store.n_sentences, channels=store.channels, name=name)
-        flushed(folder, by_h5py if FORMATS[name].module == "hdf5" else partial(write_plainly, n_bytes=sizes[-1]))
+        flushed(folder, by_h5py if FORMATS[name].writer.startswith("hdf5.") else partial(write_plainly, n_bytes=sizes[-1]))
 
     works = {"ours": ours, "others": others}
     taken = in_turns(works, ROUNDS, dict.fromkeys(works, partial(empty, folder)))
@@ -103,7 +103,7 @@ def rates(store: stores.Store, folder: Path, names: list[str]) -> None:
     table = Table(title, "format", "GB", "seconds", "MB/s", "beside", "seconds", "ratio", "aim")
     for name in names:
         ours, others, n_bytes = measured(store, folder, name)
-        ratio, hdf5 = ours / others, FORMATS[name].module == "hdf5"
+        ratio, hdf5 = ours / others, FORMATS[name].writer.startswith("hdf5.")
         kind = ("h5py", f"{ratio:.2f} x time") if hdf5 else ("plain", f"{1 / ratio:.0%} of rate")
         reached = "holds" if ratio <= (HDF5_AIM if hdf5 else 1 / PLAIN_AIM) else "not reached"
         table.row(name, n_bytes / 1e9, ours, n_bytes / ours / 1e6, kind[0], others, kind[1], reached)
@@ -112,11 +112,8 @@ def rates(store: stores.Store, folder: Path, names: list[str]) -> None:
 def peak_mib(store: stores.Store, folder: Path, name: str) -> float:
     """Of the command."""
     empty(folder)
-    options = ["--documents", "source"] if FORMATS[name].by_document else []
-    return (
-        run_measured("export", store.url, "--format", name, "--output", str(folder / "out"), "--quiet", *options).peak_bytes
-        / 2**20
-    )
+    command = ("export", store.url, "--format", name, "--output", str(folder / "out"), "--quiet")
+    return run_measured(*command).peak_bytes / 2**20
 
 
 def main() -> None:

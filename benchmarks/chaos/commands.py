@@ -91,8 +91,8 @@ class Bench:
             for name, options in EMBEDS.items()
         ]
         exports = []
-        for name, form in FORMATS.items():
-            arguments = ("export", store, "--format", name, "--output", "{out}", *("--file-mib", "1") * form.folder)
+        for name in FORMATS:
+            arguments = ("export", store, "--format", name, "--output", "{out}")
             other = ("--weights", str(weights), "--weight-set", "a") if name == "tfhub" else ("--layers", "top")
             exports.append(Case(f"export, {name}", arguments, other, takes_over=False))
         cases = [

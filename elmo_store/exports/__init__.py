@@ -7,17 +7,17 @@ before it needs NumPy.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.exports.formats import FORMATS, Format
+from elmo_store.exports.formats import FORMATS, Format, Settings
 
 if TYPE_CHECKING:
-    from elmo_store.exports.job import Options, Report, export
+    from elmo_store.exports.job import Report, export
 
-__all__ = ["FORMATS", "Format", "Options", "Report", "export"]
+__all__ = ["FORMATS", "Format", "Report", "Settings", "export"]
 
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
 
     def __getattr__(name: str) -> Any:
-        if name not in ("Options", "Report", "export"):
+        if name not in ("Report", "export"):
             raise AttributeError(f"module 'elmo_store.exports' has no attribute {name!r}")
         return getattr(importlib.import_module("elmo_store.exports.job"), name)

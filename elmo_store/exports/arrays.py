@@ -11,10 +11,12 @@ webdataset   tar files, two members a sentence: NUMBER.json with number, id, tok
 
 import hashlib
 import json
+import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -23,8 +25,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from elmo_store.exports.formats import FORMATS
 from elmo_store.exports.work import Block, Work, ahead
+from elmo_store.format.manifest import own_sha256
 from elmo_store.reading.rows import Array, Int64
 from elmo_store.storage.json_values import encoded_json
 
@@ -34,18 +36,9 @@ TENSOR_TYPES = {"float16": "F16", "float32": "F32"}
 _MOST_BYTES = 10**18  # a number of as many digits as any that a header will hold
 
 
-def write(work: Work, paths: Mapping[str, str], sentences: range) -> None:
-    """Write files, name → path, each with these sentences."""
-    for name, path in paths.items():
-        if name in FORMATS["datasets"].tables:
-            value = _dataset_state(work) if name == "state.json" else _dataset_info(work)
-            Path(path).write_bytes(encoded_json(value))
-        else:
-            _WRITERS[work.settings.format](work, path, sentences)
-
-
-def _write_npz(work: Work, path: str, sentences: range) -> None:
-    with open(path, "wb", buffering=ZIP_BUFFER_BYTES) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+def write_npz(work: Work, paths: Sequence[str], sentences: range) -> None:
+    """One array [n, 2p] per sentence."""
+    with open(paths[0], "wb", buffering=ZIP_BUFFER_BYTES) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         offset = 0
         for entries, rows in ahead(_zip_entries(work, sentences)):
             for info, head, vectors in entries:
@@ -84,8 +77,9 @@ def _npy_head(shape: tuple[int, ...], dtype: str) -> bytes:
     return sink.getvalue()
 
 
-def _write_tar(work: Work, path: str, sentences: range) -> None:
-    with open(path, "wb") as file:
+def write_tar(work: Work, paths: Sequence[str], sentences: range) -> None:
+    """Two members per sentence."""
+    with open(paths[0], "wb") as file:
         for block in work.blocks(sentences, fields=True):
             fields = (
                 block.fields.to_pylist() if block.fields is not None and block.fields.num_columns else [{}] * len(block.records)
@@ -109,15 +103,15 @@ def _put_member(file: BinaryIO, name: str, *content: bytes | memoryview) -> None
     file.write(bytes(-info.size % tarfile.BLOCKSIZE))
 
 
-def _write_safetensors(work: Work, path: str, sentences: range) -> None:
-    """Written as it comes: the header, whose size is known before, is filled in last."""
+def write_safetensors(work: Work, paths: Sequence[str], sentences: range) -> None:
+    """Four tensors, written as they come: the header, whose size is known before, is filled in last."""
     spans = work.store.inner_spans(work.store.spans(sentences))
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans[:, 1] - spans[:, 0])])
     n_rows = int(offsets[-1])
     sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes]
     header_bytes = -(-len(_tensors_header(work, sentences, offsets, [*sizes, _MOST_BYTES])) // 8) * 8
     starts = np.cumsum([8 + header_bytes, *sizes])  # of the four tensors
-    with open(path, "wb") as file:
+    with open(paths[0], "wb") as file:
         file.seek(int(starts[0]))
         file.write(offsets.astype("<i8").tobytes())
         file.seek(int(starts[2]))
@@ -154,12 +148,17 @@ def _tensors_header(work: Work, sentences: range, offsets: Int64, sizes: Sequenc
     return json.dumps(header, separators=(",", ":")).encode()
 
 
-def _write_arrow(work: Work, path: str, sentences: range) -> None:
+def write_arrow(work: Work, paths: Sequence[str], sentences: range) -> None:
+    """One row per sentence; or what `datasets` reads beside the rows: the columns' types, the files' names."""
+    name = os.path.basename(paths[0])
+    if name in work.settings.form.tables:
+        Path(paths[0]).write_bytes(encoded_json(_dataset_state(work) if name == "state.json" else _dataset_info(work)))
+        return
     vector = pa.list_(pa.list_(pa.from_numpy_dtype(work.settings.dtype), work.vectors.width))
     columns = [("sentence", pa.int64()), ("id", pa.string()), ("tokens", pa.list_(pa.string()))]
     columns += [(name, field.column.type) for name, field in work.store.fields.items()]
     schema = pa.schema([*columns, *((name, vector) for name in work.vectors.names)])
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
+    with pa.OSFile(paths[0], "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for block in work.blocks(sentences, fields=True):
             stream.write_batch(_record_batch(block, schema))
             work.on_progress(int(block.offsets[-1]))
@@ -203,7 +202,7 @@ def _feature(kind: pa.DataType) -> Any:
 
 
 def _dataset_state(work: Work) -> dict[str, Any]:
-    job = json.dumps([work.store_sha256, work.settings.to_json()], sort_keys=True)
+    job = json.dumps([own_sha256(work.store.manifest.to_json()), asdict(work.settings)], sort_keys=True)
     return {
         "_data_files": [{"filename": name} for name in work.files if name.endswith(".arrow")],
         "_fingerprint": hashlib.sha256(job.encode()).hexdigest()[:16],
@@ -213,6 +212,3 @@ def _dataset_state(work: Work) -> dict[str, Any]:
         "_output_all_columns": False,
         "_split": None,
     }
-
-
-_WRITERS = {"npz": _write_npz, "safetensors": _write_safetensors, "datasets": _write_arrow, "webdataset": _write_tar}

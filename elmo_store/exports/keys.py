@@ -15,7 +15,7 @@ from elmo_store.reading.store import StoreReader
 
 NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]*)", re.DOTALL)
 ONE_CORPUS = "take one of several corpora by how its ids begin (--id-prefix)"
-REMEDY = f"embed the text with ids DOCUMENT:0, …, take the files as documents (--documents source), or {ONE_CORPUS}"
+REMEDY = f"embed the text with ids DOCUMENT:0, DOCUMENT:1, …, or {ONE_CORPUS}"
 Documents = Mapping[str, Mapping[int, int]]  # document → number in it → sentence; documents in the order of the store
 
 
@@ -31,10 +31,9 @@ def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
         for record in (sentence.record for sentence in store.sentences()):
             keys[record.index] = record.text or None
     else:
-        documents = _documents_of_files(store) if settings.documents == "source" else _documents_of_ids(store, settings)
-        for sentence, key in _document_keys(documents, settings):
+        for sentence, key in _document_keys(_documents_of_ids(store, settings), settings):
             keys[sentence] = key
-    check_paths(keys, lambda sentence: store[sentence].id, exact=not settings.sentence_keys)
+    check_paths(keys, lambda sentence: store[sentence].id, by_document=not settings.sentence_keys)
     return keys
 
 
@@ -90,43 +89,6 @@ def _check_numbers(store: StoreReader, document: str, numbers: Mapping[int, int]
     )
 
 
-def _check_whole(store: StoreReader) -> None:
-    """StoreError where a sentence is missing before others of its document: those of a file would be counted wrongly."""
-    places = ("source", "document", "document_sentence")
-    if places[-1] not in store.columns:  # of a store of before
-        return
-    due = ("", "", 0)
-    for index, place in enumerate(zip(*store.sentences(columns=places).to_pydict().values(), strict=True)):
-        source, document, number = place
-        if number and place != due:
-            raise StoreError(
-                f"sentence {index} of the store is sentence {number} of {document!r} in {source}, without the one before: a "
-                "file's sentences can't be counted where some are missing; export the store that they were taken from"
-            )
-        due = (source, document, number + 1)
-
-
-def _documents_of_files(store: StoreReader) -> Documents:
-    _check_whole(store)
-    documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
-    last: dict[str, SentenceRecord] = {}
-    for record in (sentence.record for sentence in store.sentences()):
-        name = record.source.rpartition("/")[2]
-        before = last.get(name)
-        if before is not None and before.source != record.source:
-            raise StoreError(
-                f"the files {before.source} and {record.source} would both be document {name!r}: embed them under other names"
-            )
-        if before is not None and before.position > record.position:
-            raise StoreError(
-                f"sentence {record.index} of the store, {record.id!r}, stands before sentence {before.index}, {before.id!r}, in "
-                f"{record.source}: a document's sentences must be in the file's order; export the store that they were taken from"
-            )
-        last[name] = record
-        documents[name][len(documents[name])] = record.index
-    return documents
-
-
 def _document_keys(documents: Documents, settings: Settings) -> Iterator[tuple[int, str]]:
     """Sentence and name of its dataset, as the format's reader asks for it."""
     if settings.layout == "ontonotes5":
@@ -170,32 +132,29 @@ def _ontonotes5_keys(documents: Documents) -> Iterator[tuple[int, str]]:
         offset += len(numbers)
 
 
-def check_paths(keys: Sequence[str | None], id_of: Callable[[int], str], *, exact: bool) -> None:
-    """StoreError for names that HDF5 can't have, and two of which one stands in the other's way.
+def check_paths(keys: Sequence[str | None], id_of: Callable[[int], str], *, by_document: bool) -> None:
+    """StoreError for names that HDF5 can't hold, and for two names of which one is in the other's way.
 
     ``id_of``: what a message calls a sentence beside its number.
-    ``exact``: refuse also those that HDF5 takes for shorter ones (``a//b``, ``./a``), which would stand in another group.
+    ``by_document``: refuse also what HDF5 takes for shorter names (``a//b``, ``./a``), which would be in another group.
     """
+    remedy = "embed the documents under other names" if by_document else "export without --use-sentence-keys, by number"
+
+    def clash(first: int, second: int, what: str) -> StoreError:
+        return StoreError(f"sentences {first} and {second}, {id_of(first)!r} and {id_of(second)!r}, would {what}: {remedy}")
+
     taken: dict[str, int] = {}
     for sentence, key in enumerate(keys):
         if key is None:
             continue
-        path = "/".join(part for part in key.split("/") if part not in ("", "."))
-        if not path or "\0" in key or (exact and path != key):
-            raise StoreError(f"sentence {sentence} would be dataset {key!r}, a name that HDF5 can't hold: {_apart(exact)}")
+        parts = key.split("/")
+        path = "/".join(part for part in parts if part not in ("", "."))
+        # h5py makes the groups before the last "/", then a dataset of what follows: it can't have that empty, nor "." but first.
+        if not path or not parts[-1] or "." in parts[1:] or "\0" in key or (by_document and path != key):
+            raise StoreError(f"sentence {sentence} would be dataset {key!r}, a name that HDF5 can't hold: {remedy}")
         if taken.setdefault(path, sentence) != sentence:
-            raise _clash(id_of, taken[path], sentence, f"both be dataset {key!r}", exact)
+            raise clash(taken[path], sentence, f"both be dataset {key!r}")
     for path, sentence in taken.items():
         for parent in accumulate(path.split("/")[:-1], "{}/{}".format):
             if parent in taken:
-                raise _clash(id_of, taken[parent], sentence, f"be dataset {parent!r} and stand in a group of that name", exact)
-
-
-def _clash(id_of: Callable[[int], str], first: int, second: int, what: str, by_document: bool) -> StoreError:
-    return StoreError(
-        f"sentences {first} and {second}, {id_of(first)!r} and {id_of(second)!r}, would {what}: {_apart(by_document)}"
-    )
-
-
-def _apart(by_document: bool) -> str:
-    return "embed the documents under other names" if by_document else "export without --use-sentence-keys, by number"
+                raise clash(taken[parent], sentence, f"be dataset {parent!r} and in a group of that name")

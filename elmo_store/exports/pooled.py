@@ -4,7 +4,7 @@ The mix of every row comes first, then the pool of a unit's rows, in float64; a 
 long, but of no fixed size for Parquet: PyArrow does not read its own files of fixed-size lists with nulls (Arrow 25).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -38,13 +38,12 @@ class _Units:
         return len(self.first)
 
 
-def write(work: Work, paths: Mapping[str, str], sentences: range) -> None:
-    """Write a file with the units of these sentences."""
+def write_pooled(work: Work, paths: Sequence[str], sentences: range) -> None:
+    """The units of these sentences."""
     schema = _schema(work)
-    for path in paths.values():
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            for units in _units(work, sentences):
-                writer.write_table(_table(work, units, schema), row_group_size=GROUP_UNITS)
+    with pq.ParquetWriter(paths[0], schema, compression="zstd") as writer:
+        for units in _units(work, sentences):
+            writer.write_table(_table(work, units, schema), row_group_size=GROUP_UNITS)
 
 
 def _units(work: Work, sentences: range) -> Iterator[_Units]:

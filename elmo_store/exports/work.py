@@ -17,9 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.formats import KNOWN, POOLED, Settings
+from elmo_store.exports.formats import POOLED, Settings
 from elmo_store.format import layout
-from elmo_store.format.manifest import WeightSet
 from elmo_store.format.numbers import ROWS_AT_ONCE, assign
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import check_layers
@@ -44,34 +43,26 @@ class Vectors:
     single: bool = False  # whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away
 
 
-def vectors_of(store: StoreReader, settings: Settings, sets: Sequence[WeightSet]) -> Vectors:
-    """The vectors that ``settings`` and the weights of a mix ask for. StoreError for those that store or format can't have."""
-    weights = sets[0] if sets else None
-    if settings.format == POOLED and store.manifest.kind != "mix":
-        return _of_sets(store, settings, sets)
-    vectors = _of_mixes(store, settings, weights) if store.manifest.kind == "mix" else _of_states(store, settings, weights)
-    names = ", ".join(vectors.names)
-    if KNOWN[settings.format].one_vector and not vectors.single:
-        raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them with --weight-set")
+def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
+    """The vectors that ``settings`` ask for. StoreError for those that store or format can't have."""
+    vectors = _of_mixes(store, settings) if store.manifest.kind == "mix" else _of_states(store, settings)
+    if settings.form.one_vector and not vectors.single:
+        names = ", ".join(vectors.names)
+        raise StoreError(f"{settings.format} has one vector per token, the store {names}: name one of them with --weight-set")
     if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
         raise StoreError(
             f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: "
             "name the weight set, or the field in --keep-fields, otherwise"
         )
-    if KNOWN[settings.format].prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
+    if settings.form.prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
         raise StoreError(f"the file of weight set {number!r} would have layer {number}'s name: take it alone, with --weight-set")
     return vectors
 
 
-def of_average(vectors: Vectors, settings: Settings) -> bool:
-    """Whether a prefix's only file is of one vector that is no layer: the average, or a mix."""
-    return KNOWN[settings.format].prefix and vectors.single and settings.layers != "top"
-
-
-def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
     if settings.format == "tfhub":
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
-    if weights is not None:
+    if settings.sets:
         raise StoreError(f"{store.url} is mixed already: leave --weights out, or export the store that it came from")
     if settings.weight_set not in (None, *store.states):
         names = ", ".join(store.states)
@@ -80,8 +71,10 @@ def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None)
     return Vectors(sets, store.channels, sets, _copied([(column,) for column in range(len(sets))]), single=len(sets) == 1)
 
 
-def _of_states(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+def _of_states(store: StoreReader, settings: Settings) -> Vectors:
     states, channels = store.states, store.channels
+    if settings.format == POOLED and not settings.sets:
+        raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
     if settings.weight_set is not None:
         raise StoreError(f"{store.url} has layers and no weight sets: give --weights that have {settings.weight_set!r}")
     if settings.layers == "top":
@@ -89,38 +82,31 @@ def _of_states(store: StoreReader, settings: Settings, weights: WeightSet | None
     layers = all_layers(states, channels)
     if settings.layers == "all" and settings.format != "tfhub":
         return layers
-    if weights is None:
-        vector = Vectors(("average",), layers.width, states, _average(states, channels), single=True)
+    if settings.sets:
+        vectors = _mixed(layers, settings)
     else:
-        mix = ScalarMix.of(weights, "token" if settings.weights and settings.weights["layer_norm"] else "none")
-        check_layers([weights], len(layers.names) - 1)
-
-        def fill_mix(values: Array, out: Array) -> None:
-            out[0] = mix(states=values)
-
-        vector = Vectors((weights.name,), layers.width, states, fill_mix, single=True)
+        vectors = Vectors(("average",), layers.width, states, _average(states, channels), single=True)
     if settings.format != "tfhub":
-        return vector
+        return vectors
 
     def fill_both(values: Array, out: Array) -> None:
         layers.fill(values, out[:-1])
-        vector.fill(values, out[-1:])
+        vectors.fill(values, out[-1:])
 
     return Vectors((*layers.names, "elmo"), layers.width, states, fill_both)
 
 
-def _of_sets(store: StoreReader, settings: Settings, sets: Sequence[WeightSet]) -> Vectors:
-    layers = all_layers(store.states, store.channels)
-    if not sets or settings.weights is None:
-        raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
+def _mixed(layers: Vectors, settings: Settings) -> Vectors:
+    """The mixes of the weight sets."""
+    sets = settings.sets
     check_layers(sets, len(layers.names) - 1)
-    mixes = [ScalarMix.of(weights, "token" if settings.weights["layer_norm"] else "none") for weights in sets]
+    mixes = [ScalarMix.of(weights, "token" if settings.layer_norm else "none") for weights in sets]
 
     def fill(values: Array, out: Array) -> None:
         for vector, mix in zip(out, mixes, strict=True):
             vector[:] = mix(states=values)
 
-    return Vectors(tuple(weights.name for weights in sets), layers.width, store.states, fill)
+    return Vectors(tuple(weights.name for weights in sets), layers.width, layers.reads, fill, single=len(sets) == 1)
 
 
 def all_layers(states: tuple[str, ...], channels: int) -> Vectors:
@@ -207,11 +193,10 @@ class Work:
 
     store: StoreReader  # what is exported
     vectors: Vectors  # of each token
-    settings: Settings  # as `elmo_store.exports.formats.settled` gives them
-    output: str  # name of the file, or how the files' names begin; "" of a folder
-    on_progress: Callable[[int], None]  # called with the tokens done since it was called last
-    store_sha256: str = ""  # what the store is, wherever it lies
-    keys: Sequence[str | None] = ()  # names of the sentences' datasets, where the settings are `by_key`
+    settings: Settings  # with their defaults
+    output: str = ""  # name of the file, or how the files' names begin; of a folder without meaning
+    on_progress: Callable[[int], None] = lambda tokens: None  # called with the tokens done since it was called last
+    keys: Sequence[str | None] = ()  # names of the sentences' datasets where they are not numbers; None of one that has none
     left_out: Counter[str] = field(default_factory=Counter)  # why a sentence is not in the output → how many
 
     @property
@@ -225,12 +210,12 @@ class Work:
 
         A file of a folder has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
         """
-        store, form = self.store, KNOWN[self.settings.format]
+        store, form = self.store, self.settings.form
         if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is no layer, or a weight set's name
             labels: Sequence[str] = self.vectors.names
             if self.settings.layers in ("all", "top"):
                 labels = [name.removeprefix("layer_") for name in labels]
-            elif of_average(self.vectors, self.settings):
+            elif self.vectors.single:
                 labels = ["-1"]
             return {f"{self.output}.ly{label}.hdf5": range(store.n_sentences) for label in labels}
         if not form.folder:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from elmo_store.embedded import Array
-from elmo_store.exports.hdf5 import write_sentences
 from elmo_store.exports.keys import check_paths
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading.rows import Readable
@@ -139,13 +138,15 @@ class ElmoEmbedder:
         """
         import h5py
 
+        from elmo_store.exports.hdf5 import write_sentences
+
         if output_format not in _OF_LAYERS:
             raise ValueError(f"output_format is {output_format!r}: known are {', '.join(_OF_LAYERS)}")
         lines = [line.strip() for line in input_file]
         if blank := [number for number, line in enumerate(lines) if not line]:
             raise ValueError(f"the input has empty lines (counted from 0) at {blank}: remove them")
         if use_sentence_keys:
-            check_paths(lines, lines.__getitem__, exact=False)
+            check_paths(lines, lines.__getitem__, by_document=False)
         root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)
         layers = self.embed_sentences((line.split() for line in lines), batch_size)
         vectors = map(_OF_LAYERS[output_format], layers)

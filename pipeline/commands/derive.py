@@ -33,9 +33,10 @@ scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j]
 
 With --pool the output is a folder of Parquet files (vectors/) with one row per sentence or document: its id, document, kept
 fields, and for each weight set a list of numbers (float32 by default), null where there are no tokens. It is made in this
-process, or on the runner that Beam's options name; STORE may also be a store of mixes.
+process, or on the runner that Beam's options name, and published whole: rerun an interrupted command to start again. STORE may
+also be a store of mixes.
 
-Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+Any option of Apache Beam may follow, as for embed. Without --pool, rerun an interrupted command to resume it.
 """
 CONVERT = """\
   elmo-store convert out/store --output out/small --dtype int8       half of float16, a quarter of float32

@@ -1,14 +1,13 @@
 """``elmo-store export STORE --format NAME --output PATH``: a store's vectors in the files that other programs read."""
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.exports.formats import DOCUMENTS, FORMATS, LAYERS, LAYOUTS
+from elmo_store.exports.formats import FORMATS, LAYERS, LAYOUTS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, count
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.importing import is_installed
@@ -18,15 +17,14 @@ from pipeline.jobs.spec import add_embed_option
 if TYPE_CHECKING:
     from elmo_store.exports import Report
 
-MEBIBYTE = 1 << 20
 FORMAT_LINES = "\n".join(f"  {name:<17} {form.what}" for name, form in FORMATS.items())
 EPILOG = f"""\
 formats:
 {FORMAT_LINES}
 
-docs/export.md says what stands in each, in which order, and which programs were tried. The output is a file; for safetensors,
-datasets and webdataset a folder, which the same command continues after an interruption, file by file; for elmoformanylangs
-how its files' names begin. HDF5 needs an extra: pip install '.[export]' in elmo-store's checkout.
+docs/export.md describes the content of each, its order, and which programs were tried. The output is a file; for safetensors,
+datasets and webdataset a folder; for elmoformanylangs how its files' names begin. It takes its name when it is whole; rerun an
+interrupted command to start again. HDF5 needs an extra: pip install '.[export]' in elmo-store's checkout.
 """
 
 
@@ -54,11 +52,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("float16", "float32"),
     )  # fmt: skip
     add_option(
-        parser, "--documents",
-        "e2e-coref, lsgn, dygie: what names a document, a sentence's id without its last :NUMBER or /NUMBER, or its file",
-        "id", choices=DOCUMENTS,
-    )  # fmt: skip
-    add_option(
         parser, "--layout", "lsgn: names of datasets, DOCUMENT/NUMBER or what lsgn asks for where its lm_path contains this word",
         "documents", choices=LAYOUTS,
     )  # fmt: skip
@@ -67,8 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, "--forget-sentences", "allennlp: leave out sentence_to_index, as `allennlp elmo` does", False)
     add_option(parser, "--use-sentence-keys", "allennlp: keys are sentences, not their numbers, as `allennlp elmo` has", False)
-    add_option(parser, "--file-mib", "formats that are folders: MiB of vectors in each file, about", 512, type=count)
-    add_option(parser, "--overwrite", "remove an earlier export at the output first", False)
+    add_option(parser, "--overwrite", "replace a finished export at the output", False)
     add_embed_option(parser, "take_over")
     add_storage_options(parser, "store, weights and output")
     add_quiet(parser)
@@ -82,19 +74,17 @@ def _check(args: argparse.Namespace) -> None:
     unused = [
         option
         for option, given, used in (
-            ("--dtype", args.dtype is not None, form.any_dtype),
-            ("--documents", args.documents != "id", form.by_document),
+            ("--dtype", args.dtype is not None, form.folder),
             ("--layout", args.layout != "documents", args.format == "lsgn"),
             ("--id-prefix", args.id_prefix, form.by_document),
             ("--use-sentence-keys", args.use_sentence_keys, args.format == "allennlp"),
             ("--forget-sentences", args.forget_sentences, args.format == "allennlp"),
-            ("--file-mib", args.file_mib != 512, form.folder),
         )
         if given and not used
     ]
     if unused:
-        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} has no use for {unused[0]}: leave it out")
-    if form.module == "hdf5" and not is_installed("h5py"):
+        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} does not use {unused[0]}: leave it out")
+    if form.writer.startswith("hdf5.") and not is_installed("h5py"):
         remedy = "pip install '.[export]' in elmo-store's checkout"
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
@@ -108,19 +98,17 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 def _run(args: argparse.Namespace) -> int:
     if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
         locations.check_result("output", args.output)  # here: that it is the store itself is told first
-    same = ("layers", "weights", "weight_set", "layer_norm", "dtype", "documents", "layout")
-    options = {name: getattr(args, name) for name in same} | {"id_prefix": args.id_prefix or ""}
+    settings = {name: getattr(args, name) for name in ("layers", "weights", "weight_set", "layer_norm", "layout")}
+    settings |= {"dtype": args.dtype or "", "id_prefix": args.id_prefix or ""}
     keys, index = args.use_sentence_keys, not args.forget_sentences
-    return write_export(
-        args, args.format, sentence_keys=keys, sentence_index=index, file_bytes=args.file_mib * MEBIBYTE, **options
-    )
+    return write_export(args, args.format, sentence_keys=keys, sentence_index=index, **settings)
 
 
-def write_export(args: argparse.Namespace, format: str, **options: Any) -> int:
+def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
     """Export ``args.source`` to ``args.output`` with a bar, and say what was written. CommandError."""
     from elmo_store.errors import StoreError, WeightSetError
     from elmo_store.exports import export
-    from elmo_store.exports.outputs import ExportRefusedError
+    from elmo_store.exports.place import ExportRefusedError
 
     began = time.monotonic()
     store = locations.open_store(args.source, args.storage_options)
@@ -134,8 +122,7 @@ def write_export(args: argparse.Namespace, format: str, **options: Any) -> int:
                 take_over=args.take_over,
                 storage_options=args.storage_options,
                 on_progress=lambda tokens: bar.update(tokens) and None,
-                on_wait=lambda text: print(text, file=sys.stderr, flush=True),
-                **options,
+                **settings,
             )
     except WeightSetError as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
@@ -151,13 +138,9 @@ def write_export(args: argparse.Namespace, format: str, **options: Any) -> int:
 
 def summary(report: "Report", output: str, seconds: float) -> str:
     """What was written, for people."""
-    if not report.written:
-        return f"complete already: {output}"
     files = f"{len(report.files):,} file{'s' if len(report.files) != 1 else ''}"
     counts = f"{quantity(report.sentences, 'sentence')}, {quantity(report.tokens, 'token')}"
     lines = [f"{counts} in {files}, in {seconds:,.1f} s: {output}"]
-    if len(report.written) < len(report.files):
-        lines.append(f"{len(report.files) - len(report.written):,} of the files were there already")
     lines += [f"left out: {quantity(count, 'sentence')} ({why})" for why, count in sorted(report.left_out.items())]
     return "\n".join(lines)
 

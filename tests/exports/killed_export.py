@@ -3,7 +3,8 @@
     python -m tests.exports.killed_export STORE FOLDER FORMAT FILE_BYTES
 
 For every such operation below FOLDER, as Python's audit events tell of them: an export whose process ends there, then the same
-export once more. Prints how many operations an export has, and what was not as the undisturbed one: [operation, codes, names].
+export once more, which is refused if the first had finished. Prints how many operations an export has, and what was not as the
+undisturbed one: [operation, codes, names].
 """
 
 import hashlib
@@ -18,11 +19,12 @@ from typing import Any
 import elmo_store
 from elmo_store.exports import FORMATS
 from elmo_store.exports.job import export
+from elmo_store.exports.place import ExportRefusedError
 from elmo_store.storage import lease
 from elmo_store.storage.root import Root
 
 BOUNDARIES = frozenset({"os.rename", "os.link", "os.remove", "os.rmdir"})
-KILLED = 9
+KILLED, REFUSED = 9, 5
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -53,7 +55,7 @@ def forked(store: str, output: Path, settings: dict[str, Any], last: int | None)
         (output.parent.parent / "operations").write_text(str(done))
     except BaseException as error:
         print(repr(error), file=sys.stderr)
-        os._exit(1)
+        os._exit(REFUSED if isinstance(error, ExportRefusedError) else 1)
     os._exit(0)
 
 
@@ -65,17 +67,22 @@ def main() -> None:
     # Nobody competes, and there is no loss of power: what makes the test wait for the disk and the clock stays out.
     lease.LOCAL_LOOK_SECONDS = 0.0
     Root.flush = lambda self: None  # type: ignore[method-assign]
-    for module in {form.module for form in FORMATS.values()}:  # once, not in every process
+    for module in {form.writer.partition(".")[0] for form in FORMATS.values()}:  # once, not in every process
         importlib.import_module(f"elmo_store.exports.{module}")
     for one in (whole, output):
         one.parent.mkdir(parents=True)
     assert forked(store, whole, settings, None) == 0
     n, wanted, wrong = int((folder / "operations").read_text()), contents(whole.parent), []
+    names = {name: digest for name, digest in wanted.items() if digest}
     for last in range(n):
-        codes = forked(store, output, settings, last), forked(store, output, settings, None)
+        first = forked(store, output, settings, last)
+        left = contents(output.parent)
+        finished = names.items() <= left.items()
+        half = output.is_dir() and not finished  # a folder under its own name
+        codes = first, forked(store, output, settings, None)
         found = contents(output.parent)
-        if codes != (KILLED, 0) or found != wanted:
-            wrong.append([last, codes, sorted({*found.items()} ^ {*wanted.items()})])
+        if codes != (KILLED, REFUSED if finished else 0) or found != wanted or half:
+            wrong.append([last, codes, half, sorted({*found.items()} ^ {*wanted.items()})])
         shutil.rmtree(output.parent)
         output.parent.mkdir()
     print(json.dumps({"operations": n, "wrong": wrong}))

@@ -55,17 +55,3 @@ def test_a_key_that_comes_twice_is_kept_and_no_document_of_an_export(tmp_path: P
     assert [sentence.id for sentence in store].count("bc/cctv/00/cctv_0000_0:1") == 2
     with pytest.raises(StoreError, match="both sentence 0 of document 'bc/cctv/00/cctv_0000_0'"):
         export(store, tmp_path / "out.hdf5", "e2e-coref")
-
-
-def test_a_file_whose_sentences_are_not_all_there_is_no_document(tmp_path: Path, tiny_model: Path) -> None:
-    """Counted through, the sentences behind a gap would have others' vectors."""
-    (tmp_path / "a.tok").write_text("".join(f"line {i}\n" for i in range(4)))
-    assert (
-        main(["embed", str(tmp_path / "a.tok"), "--output", str(tmp_path / "whole"), "--model", str(tiny_model), "--quiet"]) == 0
-    )
-    store = elmo_store.open(tmp_path / "whole")
-    export(store.select([0, 1]).write(tmp_path / "first"), tmp_path / "first.hdf5", "e2e-coref", documents="source")
-    for numbers in ([0, 2, 3], [1, 2]):
-        some = store.select(numbers).write(tmp_path / f"some {len(numbers)}")
-        with pytest.raises(StoreError, match=r"sentence \d of 'a.tok' in .*, without the one before.*export the store"):
-            export(some, tmp_path / "out.hdf5", "e2e-coref", documents="source")

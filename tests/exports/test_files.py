@@ -1,4 +1,4 @@
-"""Exports without HDF5, read with the library that each is made for; resuming, refusing, and what the command says."""
+"""Exports without HDF5, read with the library that each is made for; refusing, and what the command says."""
 
 import gc
 import json
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import elmo_store
-from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.exports import FORMATS, export
-from elmo_store.exports.outputs import ExportRefusedError
-from elmo_store.exports.work import Work
+from elmo_store.errors import StoreError
+from elmo_store.exports import FORMATS, Settings, export
+from elmo_store.exports.place import ExportRefusedError
+from elmo_store.exports.work import Work, vectors_of
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.store import Store
 from pipeline.main import main
@@ -38,7 +38,7 @@ def test_npz_as_udpipe_reads_it(store: Store, tmp_path: Path) -> None:
     np.savez(tmp_path / "theirs.npz", *elmo)
     with zipfile.ZipFile(tmp_path / "out.npz") as ours, zipfile.ZipFile(tmp_path / "theirs.npz") as theirs:
         assert [(one, ours.read(one)) for one in ours.namelist()] == [(one, theirs.read(one)) for one in theirs.namelist()]
-    with pytest.raises(StoreError, match="one vector a token"):
+    with pytest.raises(StoreError, match="one vector per token"):
         export(store, tmp_path / "all.npz", "npz", layers="all")
 
 
@@ -176,65 +176,36 @@ def test_folders_of_mixes(store: Store, mixed: Store, tmp_path: Path) -> None:
         assert np.array_equal(file.get_tensor("vectors"), expected)
 
 
-@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.folder])
-def test_an_interrupted_folder_is_continued(store: Store, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = export(store, tmp_path / "whole", name, file_bytes=SMALL)
-    expected = {one.name: one.read_bytes() for one in (tmp_path / "whole").iterdir()}
-    told = 0
-
-    def stop_in_the_middle(tokens: int) -> None:
-        nonlocal told
-        told += tokens
-        if told > 13:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        export(store, tmp_path / "out", name, file_bytes=SMALL, on_progress=stop_in_the_middle)
-    there = sorted(one.name for one in (tmp_path / "out").iterdir())
-    assert 1 < len(there) < len(expected)  # the record, and files that are whole
-    assert all((tmp_path / "out" / one).read_bytes() == expected[one] for one in there if one != "export.json")
-    kept = (tmp_path / "out" / whole.files[0]).stat().st_mtime_ns
-    report = export(store, tmp_path / "out", name, file_bytes=SMALL)
-    assert set(report.written) == set(whole.files) - set(there)
-    assert (tmp_path / "out" / whole.files[0]).stat().st_mtime_ns == kept
-    assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == expected
-    assert export(store, tmp_path / "out", name, file_bytes=SMALL).written == ()
-
-
-def test_an_interrupted_file_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
-    def stop(tokens: int) -> None:
-        raise KeyboardInterrupt
-
-    for name in ("allennlp", "npz"):
-        with pytest.raises(KeyboardInterrupt):
-            export(store, tmp_path / f"out.{name}", name, on_progress=stop)
-        assert [one.name for one in tmp_path.iterdir()] == [f"out.{name}.export.json"]
-        assert export(store, tmp_path / f"out.{name}", name).written == (f"out.{name}",)
-        (tmp_path / f"out.{name}").unlink()
-        (tmp_path / f"out.{name}.export.json").unlink()
-
-
-def test_what_stands_there_is_not_overwritten(store: Store, mixed: Store, tmp_path: Path) -> None:
+def test_what_is_not_a_finished_export_is_not_replaced(store: Store, tmp_path: Path) -> None:
     (tmp_path / "mine.hdf5").write_bytes(b"precious")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/notes.txt").write_text("precious")
-    with pytest.raises(ExportRefusedError, match=r"mine\.hdf5 is there already"):
-        export(store, tmp_path / "mine.hdf5", "bilm")
     for overwrite in (False, True):
-        with pytest.raises(ExportRefusedError, match=r"notes\.txt is there already"):
+        with pytest.raises(ExportRefusedError, match=r"mine\.hdf5 exists, and no mine\.hdf5\.export\.json says"):
+            export(store, tmp_path / "mine.hdf5", "bilm", overwrite=overwrite)
+        with pytest.raises(ExportRefusedError, match=r"notes\.txt exists"):
             export(store, tmp_path / "folder", "webdataset", overwrite=overwrite)
         with pytest.raises(ExportRefusedError, match="folder is a folder: name a file"):
             export(store, tmp_path / "folder", "bilm", overwrite=overwrite)
+        with pytest.raises(ExportRefusedError, match=r"mine\.hdf5 is a file: name a folder"):
+            export(store, tmp_path / "mine.hdf5", "webdataset", overwrite=overwrite)
     assert {path.name for path in tmp_path.iterdir()} == {"mine.hdf5", "folder"}
     assert (tmp_path / "folder/notes.txt").read_text() == "precious"
+
+
+def test_a_finished_export_is_replaced_on_request(store: Store, tmp_path: Path) -> None:
     export(store, tmp_path / "out", "webdataset")
-    with pytest.raises(JobMismatchError, match="layers: 'all' there, 'top' asked for"):
-        export(store, tmp_path / "out", "webdataset", layers="top")
-    with pytest.raises(JobMismatchError, match="store_sha256"):
-        export(mixed, tmp_path / "out", "webdataset")
+    for kind in ("all", "top"):
+        with pytest.raises(ExportRefusedError, match=r"a finished export is here: .* add --overwrite to replace it"):
+            export(store, tmp_path / "out", "webdataset", layers=kind)
     export(store, tmp_path / "out", "webdataset", layers="top", overwrite=True, file_bytes=SMALL)
     export(store, tmp_path / "out", "safetensors", overwrite=True)
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["export.json", "vectors-00000-of-00001.safetensors"]
+    (tmp_path / "out/notes.txt").write_text("precious")
+    with pytest.raises(ExportRefusedError, match=r"notes\.txt exists"):
+        export(store, tmp_path / "out", "safetensors", overwrite=True)
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
 def test_every_format_of_an_empty_store(tmp_path: Path) -> None:
@@ -258,12 +229,8 @@ def test_files_hold_whole_sentences_and_all_of_them(tmp_path: Path) -> None:
 
 
 def _ranges(store: Store, n_rows: int) -> list[tuple[int, int]]:
-    from elmo_store.exports.formats import Settings
-    from elmo_store.exports.work import all_layers
-
     settings = Settings("webdataset", "all", dtype="float16", file_bytes=n_rows * 2 * 3 * 16)
-    vectors = all_layers(store.states, store.channels)
-    files = Work(store, vectors, settings, "", lambda tokens: None).files
+    files = Work(store, vectors_of(store, settings), settings).files
     return [(sentences.start, sentences.stop) for sentences in files.values()]
 
 
@@ -278,10 +245,8 @@ def test_on_an_object_store(store: Store, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "out.hdf5", "r") as file:
         assert np.array_equal(file["4"][...], layers(store, 4))
     assert {name.rpartition("/")[2] for name in memory.ls("/exports/folder", detail=False)} == {"000000.tar", "export.json"}
-    assert export(store, "memory://exports/folder", "webdataset").written == ()
-
-
-Settings = dict[str, Any]
+    with pytest.raises(ExportRefusedError, match="a finished export"):
+        export(store, "memory://exports/folder", "webdataset")
 
 
 @pytest.mark.parametrize(
@@ -293,13 +258,13 @@ Settings = dict[str, Any]
         ({"format": "datasets", "layers": "second"}, "known are all, top, average"),
         ({"format": "datasets", "file_bytes": 0}, "files of 0 bytes"),
         ({"format": "bilm", "weight_set": "ner"}, "has layers and no weight sets: give --weights that have 'ner'"),
-        ({"format": "bilm", "layer_norm": True}, "give their --weights, or leave --layer-norm out"),
+        ({"format": "bilm", "layer_norm": True}, "--layer-norm applies only to mixes: add --weights"),
         ({"format": "lsgn", "layout": "conll12"}, "known are documents, conll05, ontonotes5"),
         ({"format": "dygie", "layout": "conll05"}, "--layout is for lsgn: leave it out of dygie"),
         ({"format": "bilm", "sentence_keys": True}, "--use-sentence-keys is for allennlp"),
     ],
 )
-def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: Settings, says: str) -> None:
+def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(StoreError, match=says):
         export(store, tmp_path / "out", **settings)
     assert not list(tmp_path.iterdir())
@@ -348,17 +313,15 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     told = capsys.readouterr().out
     assert "7 sentences, 26 tokens in 3 files" in told
     assert "left out: 1 sentence (no words)" in told
-    assert main(command) == 0
-    assert "complete already" in capsys.readouterr().out
-    assert main([*command, "--layers", "top"]) == 5
-    assert "'all' there, 'top' asked for" in capsys.readouterr().err
+    assert main(command) == 5
+    assert "add --overwrite to replace it" in capsys.readouterr().err
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "out.ly2.hdf5"), "--quiet"]) == 5
     assert main([*command, "--layers", "top", "--overwrite"]) == 0
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out.export.json", "out.ly2.hdf5"]
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "b"), "--dtype", "float16"]) == 2
     assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
     assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
-    unused = "--documents=source --layout=conll05 --id-prefix=a --use-sentence-keys --forget-sentences --file-mib=3 --layer-norm"
+    unused = "--layout=conll05 --id-prefix=a --use-sentence-keys --forget-sentences --layer-norm"
     for option in unused.split():
         assert main(["export", store.url, "--format", "npz", "--output", str(tmp_path / "b"), option]) == 2
     assert not (tmp_path / "b").exists()

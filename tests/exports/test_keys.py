@@ -32,8 +32,6 @@ def store_of(tmp_path: Path) -> Make:
     def make(
         ids: Sequence[str],
         tokens: Sequence[Sequence[str]] | None = None,
-        sources: Sequence[str] = (),
-        positions: Sequence[int] = (),
     ) -> Store:
         texts = tokens or [[f"w{i}"] * (2 + i % 3) for i in range(len(ids))]
         url = str(tmp_path / "plain")
@@ -45,8 +43,8 @@ def store_of(tmp_path: Path) -> Make:
             SentenceRecord(
                 i,
                 ids[i],
-                sources[i] if sources else "in/doc.txt",
-                positions[i] if positions else i,
+                "in/doc.txt",
+                i,
                 written.starts[i],
                 written.starts[i + 1] - written.starts[i],
                 tuple(texts[i]),
@@ -113,7 +111,7 @@ def test_ids_that_do_not_say_which_sentence_each_is(
     store = store_of(ids)
     with pytest.raises(StoreError, match=says) as error:
         export(store, tmp_path / "out.hdf5", format)
-    assert "--documents source" in str(error.value)
+    assert "embed the text with ids DOCUMENT:0, DOCUMENT:1, …" in str(error.value)
     assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}  # nothing is written, no record either
 
 
@@ -121,29 +119,12 @@ def test_documents_that_stand_in_each_others_way(store_of: Make, tmp_path: Path)
     store = store_of(["a/b:0", "a:b:0", "a/b_0/c:0"])
     with pytest.raises(StoreError, match=r"sentences 0 and 1, 'a/b:0' and 'a:b:0', would both be dataset 'a:b/0'"):
         export(store, tmp_path / "out.hdf5", "e2e-coref")
-    with pytest.raises(StoreError, match=r"sentences 0 and 2, .* be dataset 'a/b_0' and stand in a group of that name"):
+    with pytest.raises(StoreError, match=r"sentences 0 and 2, .* be dataset 'a/b_0' and in a group of that name"):
         export(store, tmp_path / "out.hdf5", "dygie")
     store = store_of(["./0", "b:0"])
     with pytest.raises(StoreError, match=r"sentence 0 would be dataset '\./0', a name that HDF5 can't hold"):
         export(store, tmp_path / "out.hdf5", "lsgn")
     assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
-
-
-def test_files_as_documents(store_of: Make, tmp_path: Path) -> None:
-    """Numbers in ids don't matter then; the order in the file does, and that a name is one file's."""
-    ids = ["x:5", "x:9", "y", "z"]
-    store = store_of(ids, sources=["in/a.txt", "in/a.txt", "in/b.txt", "in/b.txt"], positions=[0, 1, 0, 0])
-    export(store, tmp_path / "out.hdf5", "lsgn", documents="source")
-    for number, (document, within) in enumerate([("a.txt", 0), ("a.txt", 1), ("b.txt", 0), ("b.txt", 1)]):
-        assert np.array_equal(lsgn(tmp_path / "out.hdf5", document, within), layers(store, number).transpose(1, 2, 0))
-    with pytest.raises(StoreError, match=r"sentence 1 of the store, 'x:5', stands before sentence 0, 'x:9', in in/a\.txt"):
-        export(store.select([1, 0]).write(str(tmp_path / "turned")), tmp_path / "turned.hdf5", "lsgn", documents="source")
-
-
-def test_two_files_of_one_name_are_no_document(store_of: Make, tmp_path: Path) -> None:
-    store = store_of(["x:0", "x:1"], sources=["2019/doc.txt", "2020/doc.txt"], positions=[0, 0])
-    with pytest.raises(StoreError, match=r"the files 2019/doc\.txt and 2020/doc\.txt would both be document 'doc\.txt'"):
-        export(store, tmp_path / "out.hdf5", "e2e-coref", documents="source")
 
 
 def lsgn_of(lm_path: Path, examples: list[dict[str, Any]]) -> list[list[Array]]:
@@ -224,7 +205,7 @@ def test_one_corpus_of_several_by_the_prefix_of_its_ids(store_of: Make, tmp_path
     with pytest.raises(StoreError, match="no sentence's id begins with 'x'"):
         export(store, tmp_path / "all.hdf5", "lsgn", id_prefix="x")
     with pytest.raises(StoreError, match="--id-prefix"):
-        export(store, tmp_path / "all.hdf5", "lsgn", id_prefix="S", documents="source")
+        export(store, tmp_path / "all.hdf5", "bilm", id_prefix="S")
 
 
 @pytest.mark.parametrize(
@@ -271,8 +252,8 @@ def test_allennlp_by_sentence(store_of: Make, tmp_path: Path) -> None:
 
 
 def test_a_slash_in_a_sentence_is_a_path_as_in_allennlps_files(store_of: Make, tmp_path: Path) -> None:
-    texts = [["and/or", "not"], ["/", "5"], ["and/or"], ["1/2", "cup"]]
-    store = store_of([f"d:{i}" for i in range(4)], texts)
+    texts = [["and/or", "not"], ["/", "5"], ["and/or"], ["1/2", "cup"], ["./a"]]
+    store = store_of([f"d:{i}" for i in range(5)], texts)
     export(store, tmp_path / "out.hdf5", "allennlp", sentence_keys=True, layers="top")
     for number, text in enumerate(texts):
         assert np.array_equal(metaphor_in_context(tmp_path / "out.hdf5", " ".join(text)), layers(store, number)[-1])
@@ -285,8 +266,11 @@ def test_a_slash_in_a_sentence_is_a_path_as_in_allennlps_files(store_of: Make, t
             [["a", "b"], ["c"], ["a", "b"]],
             r"sentences 0 and 2, 'd:0' and 'd:2', would both be dataset 'a b': export without --use",
         ),
-        ([["a"], ["a/b"]], r"sentences 0 and 1, .* would be dataset 'a' and stand in a group of that name"),
+        ([["a"], ["a/b"]], r"sentences 0 and 1, .* would be dataset 'a' and in a group of that name"),
         ([["a/b"], ["a//b"]], r"sentences 0 and 1, .* would both be dataset 'a//b'"),
+        ([["a"], ["b", "/"]], r"sentence 1 would be dataset 'b /', a name that HDF5 can't hold: export without --use"),
+        ([["a"], ["and/or", "and/."]], r"sentence 1 would be dataset 'and/or and/\.', a name that HDF5 can't hold"),
+        ([["a"], ["b/./c"]], r"sentence 1 would be dataset 'b/\./c', a name that HDF5 can't hold"),
         ([["a"], ["."]], r"sentence 1 would be dataset '\.', a name that HDF5 can't hold: export without --use-sentence-keys"),
     ],
 )

@@ -21,14 +21,12 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.exports import export
-from elmo_store.exports.apart import FileTask, make_apart
 from elmo_store.exports.formats import POOLED
-from elmo_store.exports.outputs import MADE
+from elmo_store.exports.job import FileTask, make_file
 from elmo_store.mixing import POOLS, Pool
 from elmo_store.mixing.pooling import Pooled, pooled
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import read_weight_sets
-from elmo_store.storage.readable import TEMPORARY_PREFIX
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from elmo_store.torch import ScalarMix as TorchMix
@@ -121,8 +119,8 @@ def test_a_sentence_s_vector_is_its_mix_pooled(corpus: Store, weights: Path, poo
 def test_a_document_s_vector_is_of_all_its_tokens_however_they_are_read(
     corpus: Store, weights: Path, pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def out(name: str, **options: object) -> tuple[pa.Table, list[bytes]]:
-        export(corpus, tmp_path / name, POOLED, weights=str(weights), pool=pool, per="document", dtype="float32", **options)  # type: ignore[arg-type]
+    def out(name: str, **options: Any) -> tuple[pa.Table, list[bytes]]:
+        export(corpus, tmp_path / name, POOLED, weights=str(weights), pool=pool, per="document", dtype="float32", **options)
         files = sorted((tmp_path / name / "vectors").iterdir())
         return pa.concat_tables(map(pq.read_table, files)), [file.read_bytes() for file in files]
 
@@ -191,18 +189,18 @@ def test_readers_of_columns_get_nulls(corpus: Store, weights: Path, tmp_path: Pa
     assert pandas.read_parquet(path)["ner"].isna().sum() == 1
 
 
-def test_an_interrupted_command_is_continued_to_the_same_bytes(corpus: Store, weights: Path, tmp_path: Path) -> None:
+def test_an_interrupted_command_starts_again_to_the_same_bytes(corpus: Store, weights: Path, tmp_path: Path) -> None:
     def told(tokens: int) -> None:
         raise KeyboardInterrupt
 
-    options = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
-    export(corpus, tmp_path / "whole", POOLED, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    export(corpus, tmp_path / "whole", POOLED, **options)
     with pytest.raises(KeyboardInterrupt):
-        export(corpus, tmp_path / "out", POOLED, on_progress=told, **options)  # type: ignore[arg-type]
-    assert len(export(corpus, tmp_path / "out", POOLED, **options).written) == 3  # type: ignore[arg-type]
+        export(corpus, tmp_path / "out", POOLED, on_progress=told, **options)
+    assert not (tmp_path / "out").exists()
+    assert len(export(corpus, tmp_path / "out", POOLED, **options).files) == 3
     for file in (tmp_path / "whole/vectors").iterdir():
         assert file.read_bytes() == (tmp_path / "out/vectors" / file.name).read_bytes()
-    assert export(corpus, tmp_path / "out", POOLED, **options).written == ()  # type: ignore[arg-type]
 
 
 BEAM = ["--runner=DirectRunner"]
@@ -218,71 +216,59 @@ def test_workers_of_a_runner_make_the_same_bytes(
     if remote and beam is PROCESSES:
         pytest.skip("memory:// is of one process")
     out = f"memory://{tmp_path.name}" if remote else str(tmp_path / "out")
-    options = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
-    export(corpus, tmp_path / "whole", POOLED, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    export(corpus, tmp_path / "whole", POOLED, **options)
     workers = partial(pool_job.on_runner, pipeline_options(beam), corpus.root)
-    report = export(corpus, out, POOLED, workers=workers, **options)  # type: ignore[arg-type]
-    assert len(report.written) == 3
+    report = export(corpus, out, POOLED, workers=workers, **options)
+    assert len(report.files) == 3
     assert {rel: Root(out).get(rel) for rel in Root(out).list()} == {
         rel: Root(str(tmp_path / "whole")).get(rel) for rel in Root(str(tmp_path / "whole")).list()
     }
 
 
-def test_a_look_that_fails_in_passing_and_a_removal_whose_answer_is_lost_fail_no_job(
+def test_a_look_that_fails_in_passing_fails_no_job(
     corpus: Store, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_job, "TAKE_SECONDS", 0.01)
-    size, remove, looks, lost = Root.size, Root.remove, Event(), Event()
+    monkeypatch.setattr(pool_job, "LOOK_SECONDS", 0.01)
+    names, looks = Root.list, Event()
 
-    def gone_once(self: Root, rel: str) -> int | None:
-        if rel.endswith(MADE) and not looks.is_set():
+    def gone_once(self: Root, prefix: str = "") -> list[str]:
+        if prefix.endswith(".made") and not looks.is_set():
             looks.set()
             raise ConnectionError("can't be reached")
-        return size(self, rel)
+        return names(self, prefix)
 
-    def answer_lost(self: Root, rel: str) -> None:
-        remove(self, rel)
-        if rel.endswith(MADE) and not lost.is_set():
-            lost.set()
-            raise ConnectionError("can't be reached")
-
-    monkeypatch.setattr(Root, "size", gone_once)
-    monkeypatch.setattr(Root, "remove", answer_lost)
+    monkeypatch.setattr(Root, "list", gone_once)
     workers = partial(pool_job.on_runner, pipeline_options(BEAM), corpus.root)
+    counted: list[int] = []
     out = f"memory://{tmp_path.name}"
-    assert len(export(corpus, out, POOLED, workers=workers, weights=str(weights), pool="mean").written) == 1
+    export(corpus, out, POOLED, workers=workers, weights=str(weights), pool="mean", on_progress=counted.append)
     assert looks.is_set()
-    assert lost.is_set()
+    assert sum(counted) == corpus.n_tokens
     assert not [rel for rel in Root(out).list() if rel.startswith("_")]
 
 
-def test_what_workers_of_a_dead_run_left_is_removed_and_made_again(corpus: Store, weights: Path, tmp_path: Path) -> None:
-    options = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
-    root = Root(str(tmp_path / "out"))
-
-    def dies(tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
-        make_apart(tasks[0], corpus)
-        take()
-        make_apart(tasks[1], corpus)
-        root.put(f"_work/{tasks[0].run}/vectors/{TEMPORARY_PREFIX}x", b"half")
-        put_end(pickle.dumps(root), KILLED)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        export(corpus, str(root), POOLED, workers=dies, **options)  # type: ignore[arg-type]
+def test_what_workers_of_a_dead_run_left_is_removed(corpus: Store, weights: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
     made: list[FileTask] = []
 
-    def ends(tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
-        for task in tasks:
-            make_apart(task, corpus)
-            made.append(task)
+    def dies(tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
+        make_file(tasks[0], corpus)
+        made.append(tasks[1])
+        put_end(pickle.dumps(tasks[0].scratch), KILLED)
+        raise KeyboardInterrupt
 
-    report = export(corpus, str(root), POOLED, workers=ends, **options)  # type: ignore[arg-type]
-    assert len(report.written) == 2
-    assert not [rel for rel in root.list() if rel.startswith("_")]
+    def ends(tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
+        for task in tasks:
+            make_file(task, corpus)
+
+    with pytest.raises(KeyboardInterrupt):
+        export(corpus, tmp_path / "out", POOLED, workers=dies, **options)
+    export(corpus, tmp_path / "out", POOLED, workers=ends, **options)
     with pytest.raises(LeaseLostError):  # whoever wakes when all is over leaves nothing
-        make_apart(made[0], corpus)
-    assert not [rel for rel in root.list() if rel.startswith("_")]
+        make_file(made[0], corpus)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["export.json", "vectors"]
 
 
 def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where_it_fails(
@@ -291,7 +277,7 @@ def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where
     reading, writing = os.pipe()
     monkeypatch.setenv(WATCHER, str(writing))
 
-    def workers(tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
+    def workers(tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
         class Job:
             id = "job"
 
@@ -299,13 +285,13 @@ def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where
                 pass
 
             def wait(self) -> None:
-                pool_job.make_file(tasks[0], corpus.root)  # by the worker
+                pool_job.make_on_worker(tasks[0], corpus.root)  # by the worker
                 with os.fdopen(reading, "rb") as stream:  # by what watches it
                     put_end(stream.read(), KILLED)
                 raise RuntimeError("CANCELLED: call already cancelled")
 
         monkeypatch.setattr(pool_job, "submit", lambda *_: Job())
-        pool_job.on_runner(pipeline_options(BEAM), corpus.root, tasks, take)
+        pool_job.on_runner(pipeline_options(BEAM), corpus.root, tasks, count)
 
     with pytest.raises(CommandError, match=r"node-7 \(process 123\) was killed by SIGKILL") as error:
         export(corpus, tmp_path / "out", POOLED, workers=workers, weights=str(weights), pool="mean")

@@ -33,7 +33,7 @@ def test_every_row_of_exports_has_tests_that_are_there(repo_dir: Path) -> None:
     named = [re.findall(r"`(test_\w+)`", row) for row in found]
     assert len(named) == 5
     assert all(named)
-    assert {test for row in named for test in row} <= functions_of("../exports/test_owners.py")
+    assert {test for row in named for test in row} <= functions_of("../exports/test_place.py")
 
 
 def test_every_test_of_text_has_a_row(repo_dir: Path) -> None:

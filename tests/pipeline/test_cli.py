@@ -122,7 +122,6 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
         ("embed x --output y --threads 100000000", "give 1 to 1024"),
         ("compact x --keep-versions 0", "give 1 or more"),
         ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
-        ("export x --output y --format safetensors --file-mib 0", "give 1 or more"),
         ("train x --rate nan", "give a number above 0"),
         ("train x --dropout 1", "give a number of at least 0 and below 1"),
     ],
