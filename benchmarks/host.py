@@ -124,7 +124,7 @@ STEPS: dict[str, Sequence[tuple[Any, str]]] = {
     "number sentences, ids": [(number, "number_parts"), (number, "merge_ids")],
     "read the calls' text": [(embed, "read_call")],
     "plan the calls": [(embedder.Embedder, "prepare"), (Host, "planned")],
-    "ask the engine": [(embedder.Embedder, "run"), (embedder.Running, "result")],
+    "ask the engine": [(embedder.Embedder, "run"), (embedder.RunningCall, "result")],
     "free memory": [(worker, "release_memory")],
     "encode": [(forms, "encode_shard")],
     "tokens of rows": [(shards.Excerpt, "tokens")],

@@ -27,7 +27,7 @@ import elmo_store as stores
 from benchmarks.shared.made_stores import Shape, make_store
 from benchmarks.shared.support import COMMAND, Table, machine, options_of, run_measured, seconds, working_folder
 from pipeline.explore.neighbours import INDEX, build
-from pipeline.explore.service import Service
+from pipeline.explore.service import ExplorerService
 
 CHANNELS, INDEX_CHANNELS = 128, 16
 SAMPLE_ROWS = 200_000
@@ -198,7 +198,7 @@ def _answered(ask: Callable[[int], object], step: int) -> tuple[bool, float]:
 
 def neighbours(store: stores.Store, title: str, sample_rows: int, approximate: bool) -> None:
     """Of each layer alone, and as a slider moves, by a mix."""
-    service = Service(store, sample_rows)
+    service = ExplorerService(store, sample_rows)
     service.wait()
     asked = np.random.default_rng(0).integers(0, store.n_rows, ASKED).tolist()
     about = service.about()

@@ -25,7 +25,7 @@ from elmo_store.figures.plots import draw as draw_picture
 from model.training.run import CURVE, POINTS
 from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
-from pipeline.explore.service import Service
+from pipeline.explore.service import ExplorerService
 from pipeline.report.page import VECTOR_PICTURES
 from tests.look.browser import WIDTH, chromium
 
@@ -73,7 +73,7 @@ def report_data(store: elmo_store.Store) -> Data:
     return {"model": store.manifest.model.fingerprint, **{one.title: [list(row) for row in one.numbers] for one in drawn}}
 
 
-def explore_data(service: Service, store: elmo_store.Store) -> Data:
+def explore_data(service: ExplorerService, store: elmo_store.Store) -> Data:
     """The nearest occurrences to the first occurrence of `WORD` by layer: cosine and word; and whose they are."""
     sentence = service.sentence(service.search(WORD)["hits"][0]["number"])
     place = [token.lower() for token in sentence["tokens"]].index(WORD)
@@ -83,7 +83,7 @@ def explore_data(service: Service, store: elmo_store.Store) -> Data:
 
 
 def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
-    service = Service(store)
+    service = ExplorerService(store)
     service.wait()
     keep(picture, explore_data(service, store))
     listener = bound(0)

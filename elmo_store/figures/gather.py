@@ -85,7 +85,7 @@ class JobFigures:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RejectCounts:
     """Refused records by reason. ``examples``: reason → a few (source:position, beginning of the text)."""
 
     counts: Mapping[str, int]
@@ -102,7 +102,7 @@ class StoreFigures:
     n_parts_read: int
     job: JobFigures
     n_markers_read: int
-    refused: Refused
+    refused: RejectCounts
     vectors: VectorSample
     groups: tuple[FieldGroups, ...]
 
@@ -177,7 +177,7 @@ def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:
         yield (table if kept.all() else table.filter(pa.array(kept))).select(["tokens"])
 
 
-def refused(parts: Sequence[Part], n_examples: int = 3) -> Refused:
+def refused(parts: Sequence[Part], n_examples: int = 3) -> RejectCounts:
     """Refused records of ``parts`` by reason, from the first MiB of each part's; those of sentences that are removed left out."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[tuple[str, str]]] = {}
@@ -199,7 +199,7 @@ def refused(parts: Sequence[Part], n_examples: int = 3) -> Refused:
             counts[reason] += 1
             if len(shown := examples.setdefault(reason, [])) < n_examples:
                 shown.append((f"{record.get('source', '')}:{record.get('position', '')}", str(record.get("raw", ""))[:200]))
-    return Refused(dict(counts.most_common()), {reason: tuple(shown) for reason, shown in examples.items()})
+    return RejectCounts(dict(counts.most_common()), {reason: tuple(shown) for reason, shown in examples.items()})
 
 
 def sample_vectors(store: StoreReader, blocks: int = BLOCKS) -> VectorSample:

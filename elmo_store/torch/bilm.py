@@ -23,7 +23,7 @@ Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str
 
 
 @dataclass(frozen=True)
-class Rows:
+class BatchRows:
     """The rows of a batch's sentences, one after the other, and the shape that they are laid out in."""
 
     states: torch.Tensor  # [rows, 2L+1, p], on any device
@@ -135,7 +135,7 @@ class BiLM(nn.Module):
         device = inputs.device if isinstance(inputs, torch.Tensor) else together.device
         return {"activations": list(together.to(device).unbind(2)), "mask": mask.to(device)}
 
-    def rows(self, inputs: Inputs) -> Rows:
+    def rows(self, inputs: Inputs) -> BatchRows:
         """The rows that inputs of any kind stand for, as of `Elmo`."""
         if isinstance(inputs, Mapping):
             return _of_batch(inputs)
@@ -189,18 +189,18 @@ class BiLM(nn.Module):
             return {}
         return {sentence.index: rows for sentence, rows in self._store.read_sentences(numbers)}
 
-    def _together(self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, width: int | None = None) -> Rows:
+    def _together(self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, width: int | None = None) -> BatchRows:
         states = torch.from_numpy(np.concatenate([self._no_rows, *rows]))
-        return Rows(states, [len(own) for own in rows], (len(rows),) if lead is None else lead, width)
+        return BatchRows(states, [len(own) for own in rows], (len(rows),) if lead is None else lead, width)
 
 
-def _of_batch(batch: Mapping[str, Any]) -> Rows:
+def _of_batch(batch: Mapping[str, Any]) -> BatchRows:
     """The rows of a collated batch, whose padding goes."""
     if "states" not in batch or "mask" not in batch:
         raise TypeError(f"a batch has {', '.join(batch)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
     mask: torch.Tensor = batch["mask"].bool()
     scale = batch["scale"][mask] if "scale" in batch else None
-    return Rows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),), scale=scale)
+    return BatchRows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),), scale=scale)
 
 
 def _text(token: str | bytes) -> str:

@@ -13,7 +13,7 @@ from torch import nn
 from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
-from elmo_store.torch.bilm import BiLM, Inputs, LiveModel, Rows
+from elmo_store.torch.bilm import BatchRows, BiLM, Inputs, LiveModel
 from elmo_store.torch.mix import ScalarMix, scaled
 
 
@@ -125,7 +125,7 @@ class Elmo(nn.Module):
             representations.append(self._dropout(padded).view(*rows.lead, *padded.shape[1:]))
         return {"elmo_representations": representations, "mask": mask.to(self._mask_dtype).view(*rows.lead, width)}
 
-    def _layout(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
+    def _layout(self, rows: BatchRows) -> tuple[torch.Tensor, torch.Tensor, int]:
         """Which rows are given, bool [rows]; how many of each sentence, int64 [B]; the padded length."""
         lengths = torch.tensor(rows.lengths, dtype=torch.int64)
         kept = torch.ones(int(lengths.sum()), dtype=torch.bool)

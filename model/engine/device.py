@@ -22,7 +22,7 @@ from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.planning.sequences import IntArray
 from model.engine.planning.text import BOS_ID, EOS_ID
 from model.engine.products import Int8Linear, Linear, PackedLinear
-from model.engine.states import Memory, States, Wanted
+from model.engine.states import BlockPool, States, Wanted
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS
 from model.start_state import StartState
@@ -291,7 +291,7 @@ class Device:
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)
         self._jobs: list[Future[None]] = []
-        self._memory = Memory()
+        self._memory = BlockPool()
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Run jobs of the directions at once, one a worker.

@@ -34,7 +34,7 @@ from model.engine.word_vectors import WordVectorTable
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
-__all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "Running", "SentenceRows", "Text"]
+__all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "RunningCall", "SentenceRows", "Text"]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class EngineStats:
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
-class Running:
+class RunningCall:
     """A call that a device has been asked for; `result` waits for its states."""
 
     def __init__(self, states: States, stats: EngineStats) -> None:
@@ -151,7 +151,7 @@ class Embedder:
         dtype: Dtype = "float16",
         states: Sequence[int] | None = None,
         order: Order = "states",
-    ) -> Running:
+    ) -> RunningCall:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
 
         ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``, ``order``: see `Wanted`.
@@ -170,7 +170,7 @@ class Embedder:
             self._failed = True
             raise
 
-    def _run(self, prepared: Prepared, wanted: Wanted) -> Running:
+    def _run(self, prepared: Prepared, wanted: Wanted) -> RunningCall:
         self._device.restore()
         began = time.perf_counter()
         computed_before = self._x.n_computed
@@ -184,7 +184,7 @@ class Embedder:
             words_computed=self._x.n_computed - computed_before,
             seconds_words=prepared.seconds + known - began,
         )
-        running = Running(states, stats)
+        running = RunningCall(states, stats)
         for group in prepared.groups:
             self._run_group(prepared, group, x, running)
         wait = self._device.delivered()
@@ -210,7 +210,7 @@ class Embedder:
             running.wait = finish
         return running
 
-    def _run_group(self, prepared: Prepared, group: Group, x: Tensor, running: Running) -> None:
+    def _run_group(self, prepared: Prepared, group: Group, x: Tensor, running: RunningCall) -> None:
         """Fill the group's rows of the call's states; smaller groups of fewer lanes after out of memory."""
         # An attempt's frames hold the buffers that ran out of memory: they must be gone before smaller ones are made.
         problem = self._attempt(group, x, running)
@@ -223,7 +223,7 @@ class Embedder:
         for smaller in self._host.groups(prepared.text, group.low, group.high, group.first_row):
             self._run_group(prepared, smaller, x, running)
 
-    def _attempt(self, group: Group, x: Tensor, running: Running) -> str | None:
+    def _attempt(self, group: Group, x: Tensor, running: RunningCall) -> str | None:
         """`_run_group` once; what was said if there was too little memory, otherwise None."""
         device = self._device
         host = running.states.rows(group.first_row, len(group.words))
@@ -243,7 +243,7 @@ class Embedder:
         return None
 
     def _run_direction(
-        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: States, running: Running
+        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: States, running: RunningCall
     ) -> None:
         if k == 0:
             # Here and not in the calling thread, whose own threads would get in the way of the workers'.
@@ -251,7 +251,7 @@ class Embedder:
         for grid in planned:
             self._run_grid(k, grid, x, states, running)
 
-    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, running: Running) -> None:
+    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, running: RunningCall) -> None:
         index, row, opening_row = (send(part, x.device) for part in (grid.index, grid.row, grid.opening_row))
         wanted: list[int] = np.diff(grid.bounds).tolist()
         rows, indexes = row.split(wanted), index.split(wanted)  # once, as each view takes the interpreter's lock

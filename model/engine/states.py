@@ -118,7 +118,7 @@ def quantised(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return ratio.round_().clamp_(-GREATEST, GREATEST).to(torch.int8), torch.where(most.isfinite(), scale, torch.nan)
 
 
-class Memory:
+class BlockPool:
     """Blocks of host memory, each used again once nothing refers to what was made of it; at most `IDLE_BLOCKS` wait for that.
 
     A block of 84 MB anew for every call costs the system 33 ms of clearing it. Safe for threads.

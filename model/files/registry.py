@@ -24,7 +24,7 @@ _PUBLISHED_BASE = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
 
 @dataclass(frozen=True)
-class ModelInfo:
+class ListedModel:
     """One line of `elmo-store models`."""
 
     name: str  # what --model takes
@@ -33,7 +33,7 @@ class ModelInfo:
     bytes: int  # size of the weights file as stored (of published ones about that, until downloaded); 0 if generated
 
 
-def _published() -> dict[str, ModelInfo]:
+def _published() -> dict[str, ListedModel]:
     """The models of Peters et al. 2018: English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens."""
     size = 374_403_392  # of either large one
     models = (
@@ -43,18 +43,18 @@ def _published() -> dict[str, ModelInfo]:
         ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B", "published, 2 × 4096/512, trained on 5.5 billion tokens", size),
     )
     return {
-        name: ModelInfo(name, description, f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
+        name: ListedModel(name, description, f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
         for name, shape, description, n_bytes in models
     }
 
 
-def available_models() -> list[ModelInfo]:
+def available_models() -> list[ListedModel]:
     """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
     models = [
-        ModelInfo(folder.name, _description(folder) or "packaged", str(folder), (folder / "weights.safetensors").stat().st_size)
+        ListedModel(folder.name, _description(folder) or "packaged", str(folder), (folder / "weights.safetensors").stat().st_size)
         for folder in packaged_folders()
     ]
-    models.append(ModelInfo(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
+    models.append(ListedModel(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
     return [*models, *_published().values()]
 
 

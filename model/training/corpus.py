@@ -160,7 +160,7 @@ def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class TrainingBatch:
     """The next steps of every lane, both directions."""
 
     words: npt.NDArray[np.int64]  # int64 [n], the distinct types of both inputs, rising
@@ -193,14 +193,14 @@ class Epoch:
                 f"needs {lanes * unroll + 1}: give more text, or fewer lanes"
             )
 
-    def batch(self, index: int) -> Batch:
+    def batch(self, index: int) -> TrainingBatch:
         first = np.arange(self._lanes) * self._lane_length + index * self._unroll  # [B]
         places = first + np.arange(self._unroll)[:, None]  # [T, B]
         read = np.stack([row[places] for row in self._rows])  # [2, T, B]
         following = np.stack([row[places + 1] for row in self._rows])  # [2, T, B]
         words, inputs = np.unique(read, return_inverse=True)
         opens = np.array([BOS_TYPE, EOS_TYPE])[:, None, None]
-        return Batch(
+        return TrainingBatch(
             words=words.astype(np.int64),
             inputs=inputs.reshape(read.shape),
             targets=self._vocabulary.classes(following),

@@ -37,7 +37,7 @@ MAY_CHANGE = ("max_tokens", "decay_tokens", "rate", "softmax_rate", "warmup", "c
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     tokens: int  # of the whole run
     seconds: float  # spent in training by the whole run
     loss: tuple[float, float]  # mean -log p (nats) of each direction
@@ -70,7 +70,7 @@ class RunSettings:
     """How long to train and what to leave on the way."""
 
     hours: float | None = None  # bound on this call; None = none
-    on_progress: Callable[[Report], None] = lambda _: None  # called about every `report_seconds`
+    on_progress: Callable[[TrainingReport], None] = lambda _: None  # called about every `report_seconds`
     report_seconds: float = 30.0
     checkpoint_seconds: float = 180.0  # between checkpoints
     keep: int = 1  # checkpoints to leave, the newest included
@@ -138,7 +138,7 @@ class _Meter:
             self._loss[k] += step.loss[k]
             self._predictions[k] += step.predictions[k]
 
-    def report(self, trainer: Trainer, hours: float | None, now: float) -> Report:
+    def report(self, trainer: Trainer, hours: float | None, now: float) -> TrainingReport:
         """The report at `now` seconds of this call, from which on the next one counts."""
         tokens, maximum = trainer.progress.tokens, trainer.recipe.max_tokens
         speed = (tokens - self._tokens) / max(now - self.seconds, 1e-9)
@@ -147,7 +147,7 @@ class _Meter:
         forward, backward = (loss / max(n, 1.0) for loss, n in zip(self._loss, self._predictions, strict=True))
         self.seconds, self._tokens, self._loss, self._predictions = now, tokens, [0.0, 0.0], [0.0, 0.0]
         sampled = trainer.recipe.sampled > 0
-        return Report(tokens, trainer.progress.seconds, (forward, backward), sampled, speed, min(ends, default=None))
+        return TrainingReport(tokens, trainer.progress.seconds, (forward, backward), sampled, speed, min(ends, default=None))
 
 
 def _end_within(recipe: Recipe, tokens: int, speed: float, seconds: float) -> Recipe:

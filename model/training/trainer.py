@@ -21,7 +21,7 @@ from model.errors import TrainingError
 from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
 from model.training import softmax
-from model.training.corpus import FIRST_WORD, Batch, Corpus, Epoch
+from model.training.corpus import FIRST_WORD, Corpus, Epoch, TrainingBatch
 from model.training.network import Network, initial_parameters
 from model.training.steps import DirectionBatch, DirectionResult, GraphedDirection, GraphedWords, State, Words, direction_step
 
@@ -84,10 +84,10 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedBatch:
     """A batch, its negatives, and which of the softmax's rows it changes: all that can be known before its turn."""
 
-    batch: Batch
+    batch: TrainingBatch
     characters: Tensor  # int16 [n, 50], of the batch's words
     negatives: softmax.Negatives | None  # None for the full softmax
     rows: Tensor  # int64 [r], the classes of negatives and targets, distinct
@@ -155,7 +155,7 @@ class Trainer:
             while True:
                 epoch = Epoch(self.corpus, progress.epoch, recipe.lanes, recipe.unroll, recipe.seed, recipe.shuffle)
 
-                def ask(index: int, number: int, epoch: Epoch = epoch) -> Future[Prepared]:
+                def ask(index: int, number: int, epoch: Epoch = epoch) -> Future[PreparedBatch]:
                     return ahead.submit(lambda: self.prepare(epoch.batch(index), number))
 
                 batches = range(progress.batch, epoch.n_batches)
@@ -169,7 +169,7 @@ class Trainer:
                 progress.epoch += 1
                 progress.batch = 0
 
-    def prepare(self, batch: Batch, number: int) -> Prepared:
+    def prepare(self, batch: TrainingBatch, number: int) -> PreparedBatch:
         """What can be done for the run's batch of this number before its turn."""
         negatives, n_classes = None, self.corpus.vocabulary.n_classes
         candidates = np.arange(n_classes)
@@ -179,9 +179,9 @@ class Trainer:
         changed = [part for targets in batch.targets for part in (candidates, targets.ravel())]
         rows, row_of = np.unique(np.concatenate(changed), return_inverse=True)
         characters = torch.from_numpy(self._characters[batch.words])
-        return Prepared(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(row_of))
+        return PreparedBatch(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(row_of))
 
-    def step(self, prepared: Prepared) -> StepReport:
+    def step(self, prepared: PreparedBatch) -> StepReport:
         batch, device = prepared.batch, self.network.device
         factor = self.recipe.rate_factor(self.progress.tokens)
         negatives = prepared.negatives and prepared.negatives.to(device)

@@ -55,7 +55,7 @@ def _explore_touches(args: argparse.Namespace) -> locations.Touched:
 def _explore(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
     from pipeline.explore.server import HOST, bound, server
-    from pipeline.explore.service import Service
+    from pipeline.explore.service import ExplorerService
 
     store = locations.open_store(args.store, args.storage_options)
     _check_layers(store)
@@ -66,7 +66,7 @@ def _explore(args: argparse.Namespace) -> int:
         raise CommandError(Exit.BAD_LOCATION, f"--port {args.port} can't be listened on: {error}") from error
     token = secrets.token_urlsafe(24)
     with listener:
-        service = Service(store, model=args.model, labels=labels)
+        service = ExplorerService(store, model=args.model, labels=labels)
         serving = server(service, token, listener)
         print(f"exploring {store.url}: http://{HOST}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)

@@ -107,7 +107,7 @@ class Layers:
         return rows, lengths.astype(np.float32)
 
 
-class Sample:
+class RowSample:
     """Rows of a store in memory, ready for any mix.
 
     Attributes:

@@ -27,7 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from elmo_store.errors import StoreError
-from pipeline.explore.service import BadRequestError, Service
+from pipeline.explore.service import BadRequestError, ExplorerService
 
 STATIC = Path(__file__).parent / "static"
 HOST = "127.0.0.1"
@@ -76,7 +76,7 @@ class Turns:
                 del self._waiting[kind]
 
 
-def application(service: Service, token: str, hosts: frozenset[str]) -> Starlette:
+def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> Starlette:
     """The application. ``hosts``: what a request's Host may say, ports included."""
 
     vectors, words, planes, texts, lookups, models = (Turns() for _ in range(6))
@@ -167,7 +167,7 @@ def bound(port: int) -> socket.socket:
     return listener
 
 
-def server(service: Service, token: str, listener: socket.socket) -> uvicorn.Server:
+def server(service: ExplorerService, token: str, listener: socket.socket) -> uvicorn.Server:
     """A server for that socket; ``run(sockets=[listener])`` serves until Ctrl-C."""
     port = listener.getsockname()[1]
     hosts = frozenset({f"{HOST}:{port}", f"localhost:{port}"})

@@ -19,7 +19,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Groupings, Labels
-from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, layers_of, open_index, query_layers
+from pipeline.explore.neighbours import Index, Neighbour, RowSample, layer_names, layers_of, open_index, query_layers
 from pipeline.explore.search import TextSearch, hit
 from pipeline.explore.senses import coordinates, principal_plane, word_map
 from pipeline.explore.umap_plane import UmapError, UmapProcess
@@ -38,7 +38,7 @@ class BadRequestError(ValueError):
     """What was asked for makes no sense, or is not there; the message is for the page."""
 
 
-class Service:
+class ExplorerService:
     """One store being looked at. The sample is read in the background: until it is there, questions about it say so.
 
     `close` it at the end.
@@ -50,7 +50,7 @@ class Service:
         self._store, self._model = store, model
         self._kind = store.manifest.kind
         self._text = TextSearch(store)
-        self._sample: Sample | None = None
+        self._sample: RowSample | None = None
         self._index: Index | None = None
         self._problem = self._index_problem = ""
         self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()  # those asked about last
@@ -65,7 +65,7 @@ class Service:
 
     def _load(self) -> None:
         try:
-            self._sample = Sample(sample_vectors(self._store, self._n_blocks), self._kind)
+            self._sample = RowSample(sample_vectors(self._store, self._n_blocks), self._kind)
         except Exception as error:  # shown on the page, which goes on without neighbours
             self._problem = f"the sample can't be read: {_told(error)}"
         try:
@@ -238,7 +238,7 @@ class Service:
             raise BadRequestError(f"sentence {key} has no words")
         return tokens, layers_of(rows, self._kind)
 
-    def _occurrences(self, word: str) -> tuple[Sample, npt.NDArray[np.int64], int]:
+    def _occurrences(self, word: str) -> tuple[RowSample, npt.NDArray[np.int64], int]:
         """The sample, where a word stands in it, and how often it does."""
         sample = self._ready()
         indices, found = sample.occurrences(word, OCCURRENCES)
@@ -259,12 +259,12 @@ class Service:
         mix = {MIX: self._weights(s)} if s is not None and self._kind == "states" else {}
         return mix | ({name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {})
 
-    def _ready(self) -> Sample:
+    def _ready(self) -> RowSample:
         if self._sample is None:
             raise BadRequestError(self._problem or "the sample is still being read; in a moment")
         return self._sample
 
-    def _searcher(self, approximate: bool) -> Sample | Index:
+    def _searcher(self, approximate: bool) -> RowSample | Index:
         if not approximate:
             return self._ready()
         if self._index is None:

@@ -21,7 +21,7 @@ from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.preflight import chosen_states, decided
 from pipeline.jobs.spec import EmbedOptions
-from transforms.inputs.records import DamagedInputError, ReadSettings, Sentence, Split
+from transforms.inputs.records import DamagedInputError, ReadSentence, ReadSettings, Split
 from transforms.readers import open_split, read_split
 
 _LOG = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def take_sample(splits: Sequence[Split], settings: ReadSettings, storage_options
         source, records = open_split(split, settings, storage_options)
         for number, record in enumerate(records, 1):
             totals["sentences"] += 1
-            if isinstance(record, Sentence):
+            if isinstance(record, ReadSentence):
                 totals["tokens"] += len(record.tokens)
                 scripts.update(script for script in map(script_of, record.tokens) if script != NO_SCRIPT)
             else:
@@ -155,7 +155,7 @@ def _first_lines(source: Input) -> Iterator[str]:
         stream, records = open_split(split, source.settings, source.storage_options)
         for record in records:
             position = record.position + positions[name] if record.ordinal < 0 else record.ordinal + ordinals[name]
-            shown = " ".join(record.tokens) if isinstance(record, Sentence) else f"REFUSED: {record.reason}: {record.raw}"
+            shown = " ".join(record.tokens) if isinstance(record, ReadSentence) else f"REFUSED: {record.reason}: {record.raw}"
             yield f"{in_line(sentence_id(record.id, name, position, record.within))}\t{in_line(shown)}"
         positions[name] += stream.n_positions
         ordinals[name] += stream.n_ordinals
@@ -213,7 +213,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
         record
         for split in source.readable_here()
         for record in read_split(split, source.settings, source.storage_options)
-        if isinstance(record, Sentence)
+        if isinstance(record, ReadSentence)
     )
     sentences = [SentenceRows(record.tokens, 0, len(record.tokens)) for record in islice(records, MEASURED_SENTENCES)]
     n = 64

@@ -49,7 +49,7 @@ MANY_WORKERS = "use_multiple_sdk_containers"
 NAME_LENGTH = 32  # of an output in its job's name
 
 
-class _Parser(argparse.ArgumentParser):
+class _BeamParser(argparse.ArgumentParser):
     """Collects what Beam's option classes declare; value providers are plain options here."""
 
     def error(self, message: str) -> NoReturn:
@@ -61,8 +61,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 @cache
-def _beams_parser() -> _Parser:
-    parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+def _beams_parser() -> _BeamParser:
+    parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
         options._add_argparse_args(parser)  # type: ignore[arg-type]  # duck-typed: add_argument is all they call
     return parser

@@ -21,7 +21,7 @@ from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
 from pipeline.explore import neighbours
-from pipeline.explore.service import BadRequestError, Service, embed_own
+from pipeline.explore.service import BadRequestError, ExplorerService, embed_own
 from tests.store.support import Written, make_store
 
 FOLDERS = (layout.TEXT_INDEX, layout.VECTOR_INDEX)
@@ -139,7 +139,7 @@ def test_the_explorer_shows_what_is_wrong_and_goes_on(store: Written, damage: st
         store.root.put_json(record_of(layout.VECTOR_INDEX), value)
     else:
         changed(store.root, rel, lambda data: data[: len(data) // 2])
-    service = Service(elmo_store.open(store.root.url()))
+    service = ExplorerService(elmo_store.open(store.root.url()))
     service.wait()
     about = service.about()
     assert about["sample"] == 240
@@ -153,7 +153,7 @@ def test_the_explorer_shows_what_is_wrong_and_goes_on(store: Written, damage: st
 
 def test_a_sample_that_can_t_be_read_is_told(store: Written) -> None:
     store.root.remove(layout.zarr_states_shard(0))
-    service = Service(elmo_store.open(store.root.url()))
+    service = ExplorerService(elmo_store.open(store.root.url()))
     service.wait()
     about = service.about()
     assert about["sample"] is None
@@ -200,7 +200,7 @@ def test_names_that_are_on_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_model_that_the_user_names_is_taken(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"), model=ModelInfo("http://127.0.0.1:1/m", "sha256:" + "1" * 64, {}))
     with pytest.raises(BadRequestError, match="the model random-small of this machine is not the one"):
-        Service(elmo_store.open(written.root.url()), model="random-small").embed("the bank")
+        ExplorerService(elmo_store.open(written.root.url()), model="random-small").embed("the bank")
 
 
 def test_lengths_of_another_store(store: Written) -> None:

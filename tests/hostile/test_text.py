@@ -21,7 +21,7 @@ import zstandard
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import is_url
 from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
-from transforms.inputs.records import MIB, InputError, ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import MIB, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
@@ -46,7 +46,7 @@ def reason(record: Record) -> str:
 
 
 def tokens(record: Record) -> tuple[str, ...]:
-    assert isinstance(record, Sentence), record
+    assert isinstance(record, ReadSentence), record
     return record.tokens
 
 
@@ -85,8 +85,8 @@ def test_surrogates_are_refused_as_bytes_and_as_escapes(tmp_path: Path) -> None:
     (record,) = of(tmp_path, b'{"text": "a \\ud800 b"}\n', "jsonl")
     assert "half a surrogate pair" in reason(record)
     (record,) = of(tmp_path, b'[{"text": ["a", "\\udfff"]}]', "json")
-    assert isinstance(record, Sentence | Reject)  # the parser's own replacement, or a reject: never half a pair
-    json.dumps(record.tokens if isinstance(record, Sentence) else record.raw, ensure_ascii=False).encode()
+    assert isinstance(record, ReadSentence | Reject)  # the parser's own replacement, or a reject: never half a pair
+    json.dumps(record.tokens if isinstance(record, ReadSentence) else record.raw, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("kind", ["lines", "text", "jsonl", "conllu", "conll"])

@@ -17,7 +17,7 @@ from tests.pipeline.conftest import embed as embed
 from tests.pipeline.conftest import tiny_model as tiny_model
 
 if TYPE_CHECKING:
-    from pipeline.explore.service import Service
+    from pipeline.explore.service import ExplorerService
 
 HOSTILE = (
     "<script>document.title='owned'</script> <img src=x onerror=document.title='owned'> ]]> --> </style>",
@@ -71,11 +71,11 @@ def mixed_store(hostile_store: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def service(hostile_store: Path) -> "Iterator[Service]":
+def service(hostile_store: Path) -> "Iterator[ExplorerService]":
     """The explorer's service over `hostile_store`, its sample read."""
-    from pipeline.explore.service import Service
+    from pipeline.explore.service import ExplorerService
 
-    made = Service(elmo_store.open(hostile_store))
+    made = ExplorerService(elmo_store.open(hostile_store))
     made.wait()
     yield made
     made.close()

@@ -20,10 +20,10 @@ from elmo_store.figures.vectors import unit
 from pipeline.explore import neighbours, umap_plane
 from pipeline.explore import service as explorer
 from pipeline.explore.lists import Lists
-from pipeline.explore.neighbours import Sample, query_layers
+from pipeline.explore.neighbours import RowSample, query_layers
 from pipeline.explore.senses import principal_plane, senses, silhouette
 from pipeline.explore.server import NewerError, Turns
-from pipeline.explore.service import BadRequestError, Service, embed_own
+from pipeline.explore.service import BadRequestError, ExplorerService, embed_own
 from pipeline.explore.umap_plane import UmapError, UmapProcess
 from pipeline.jobs.output import clear
 from pipeline.main import main
@@ -50,7 +50,7 @@ def test_neighbours_by_any_mix_are_those_of_the_mixed_vectors(
     shares = st.sampled_from([0.0, 0.25, 0.5, 1.0])
     s = data.draw(st.lists(shares, min_size=layers + 1, max_size=layers + 1).filter(lambda one: sum(one) > 0))
     row = data.draw(st.integers(0, n - 1))
-    sample = Sample(made, "states")
+    sample = RowSample(made, "states")
     assert np.allclose(sample.layers_at(row), query_layers(made.states[row], "states"))
     mixed = mixed_by_hand(made.states, s)
     sizes = np.linalg.norm(mixed, axis=1)
@@ -90,7 +90,7 @@ def test_the_silhouette_is_that_of_cosine_distances() -> None:
     assert silhouette(same, group) == 0
 
 
-def test_the_maps_of_a_word_follow_s(service: Service) -> None:
+def test_the_maps_of_a_word_follow_s(service: ExplorerService) -> None:
     whole = service.word("river", [0, 1, 0])
     assert [one["name"] for one in whole["maps"]] == ["the mix", "layer 0 (x)", "layer 1", "layer 2"]
     mix, x, first, _ = whole["maps"]
@@ -103,7 +103,7 @@ def test_the_maps_of_a_word_follow_s(service: Service) -> None:
     assert all(point["word"] == "river" for point in whole["points"])
 
 
-def test_the_occurrences_shown_are_drawn_at_random_from_all(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_occurrences_shown_are_drawn_at_random_from_all(service: ExplorerService, monkeypatch: pytest.MonkeyPatch) -> None:
     every = [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
     monkeypatch.setattr(explorer, "OCCURRENCES", 50)
     found = service.word("river", [1, 1, 1])
@@ -116,7 +116,7 @@ def test_the_occurrences_shown_are_drawn_at_random_from_all(service: Service, mo
 
 
 def test_cosines_between_the_tokens_of_two_sentences_are_those_of_their_vectors(
-    service: Service, hostile_store: Path, monkeypatch: pytest.MonkeyPatch
+    service: ExplorerService, hostile_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, s = elmo_store.open(hostile_store), [0.2, 0.5, 0.3]
     answer = service.pair("3", "5", [0.4, 1.0, 0.6])
@@ -136,7 +136,7 @@ def test_cosines_between_the_tokens_of_two_sentences_are_those_of_their_vectors(
 
 
 def test_umap_draws_the_same_plane_every_time_and_does_without_where_it_is_not_installed(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: ExplorerService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(umap_plane, "find_spec", lambda name: name)
     process = UmapProcess()
@@ -165,7 +165,7 @@ def test_umap_separates_what_lies_apart() -> None:
         assert np.array_equal(plane, process.plane(vectors, start))  # by another process
 
 
-def test_layer_0_has_the_nearest_words_not_the_same_word_again(service: Service) -> None:
+def test_layer_0_has_the_nearest_words_not_the_same_word_again(service: ExplorerService) -> None:
     row = service.word("river", [1, 1, 1])["points"][0]["row"]
     words = [one["word"] for one in service.neighbours(str(row), [1, 1, 1])["layers"][0]["found"]]
     assert len(set(words)) == len(words) == 8
@@ -204,7 +204,7 @@ def test_of_questions_that_wait_the_newest_of_its_kind_is_answered() -> None:
 
 def test_a_store_that_is_replaced_while_it_is_explored_is_said_to_be(tmp_path: Path) -> None:
     made = make_store(str(tmp_path / "store"))
-    service = Service(elmo_store.open(tmp_path / "store"))
+    service = ExplorerService(elmo_store.open(tmp_path / "store"))
     service.wait()
     before = service.sentence(6)
     clear(made.root)
@@ -223,7 +223,7 @@ def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> N
     assert neighbours.build(store)["rows"] == 2400
     index = neighbours.open_index(store)
     assert index is not None
-    sample = Sample(sample_vectors(store), "states")
+    sample = RowSample(sample_vectors(store), "states")
     same = total = 0
     for row in range(0, 2400, 240):
         for s in ([1.0, 0, 0], [0, 1.0, 0], [0.2, 0.5, 0.3]):
@@ -266,7 +266,7 @@ def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
         neighbours.open_index(elmo_store.open(tmp_path / "store"))
 
 
-def test_text_search_takes_what_is_asked_as_text(service: Service) -> None:
+def test_text_search_takes_what_is_asked_as_text(service: ExplorerService) -> None:
     assert [hit["id"] for hit in service.search("<SCRIPT>")["hits"]] == ["bad-0:0"]
     assert service.search("' OR 1=1 --")["hits"] == []
     assert service.search("% _")["hits"] == []
@@ -286,7 +286,7 @@ def test_text_search_takes_what_is_asked_as_text(service: Service) -> None:
             service.search(wrong)
 
 
-def test_a_word_is_found_as_a_word_before_it_is_found_in_others(service: Service) -> None:
+def test_a_word_is_found_as_a_word_before_it_is_found_in_others(service: ExplorerService) -> None:
     hits = [hit for offset in range(0, 300, 30) for hit in service.search("The", offset)["hits"]]
     whole = ["the" in hit["tokens"] for hit in hits]
     assert set(whole) == {True, False}  # there are those with "other" only
@@ -297,14 +297,14 @@ def test_a_word_is_found_as_a_word_before_it_is_found_in_others(service: Service
 
 def test_a_store_elsewhere_is_searched_and_shown(s3_url: str) -> None:
     written = make_store(f"{s3_url}/explore", lengths=(3, 7, 0, 21), parts=(2, 2))
-    made = Service(elmo_store.open(f"{s3_url}/explore"))
+    made = ExplorerService(elmo_store.open(f"{s3_url}/explore"))
     made.wait()
     assert [hit["number"] for hit in made.search(written.tokens[3][0])["hits"]] == [3]
     assert made.about()["sample"] == 31
     assert len(made.neighbours("5", [1, 1, 1])["mix"]) == 8
 
 
-def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: Service, hostile_store: Path) -> None:
+def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: ExplorerService, hostile_store: Path) -> None:
     found = service.sentence(3)
     sentence = elmo_store.open(hostile_store).sentence(3)
     layers = sentence.layers().astype(np.float32)
@@ -319,13 +319,13 @@ def test_the_code_of_a_sentence_of_ones_own_is_that_of_the_store_s_settings(tmp_
     settings = ["--model", "random-small", "--start-state", "zero", "--dtype", "float32", "--precision", "bfloat16"]
     assert main(["embed", str(tmp_path / "in.lines"), "--output", str(tmp_path / "store"), *settings, "--quiet"]) == 0
     store = elmo_store.open(tmp_path / "store")
-    with closing(Service(store)) as service:
+    with closing(ExplorerService(store)) as service:
         names: dict[str, Any] = {}
         exec(service.embed("the bank")["code"], names)
     assert np.array_equal(names["states"], store.sentence(0).read())
 
 
-def test_a_sentence_of_ones_own_needs_the_store_s_model(service: Service, hostile_store: Path) -> None:
+def test_a_sentence_of_ones_own_needs_the_store_s_model(service: ExplorerService, hostile_store: Path) -> None:
     manifest = elmo_store.open(hostile_store).manifest
     with pytest.raises(BadRequestError, match="can't be loaded here"):  # a file that was given by its path has only a name now
         embed_own("the bank", manifest)
@@ -333,7 +333,7 @@ def test_a_sentence_of_ones_own_needs_the_store_s_model(service: Service, hostil
         service.embed("x " * 2000)
 
 
-def test_what_makes_no_sense_is_told(service: Service) -> None:
+def test_what_makes_no_sense_is_told(service: ExplorerService) -> None:
     with pytest.raises(BadRequestError):
         service.sentence(10**22)
     wrong = [
@@ -354,7 +354,7 @@ def test_what_makes_no_sense_is_told(service: Service) -> None:
 
 
 def test_a_mixed_store_has_its_sets_for_layers(mixed_store: Path) -> None:
-    made = Service(elmo_store.open(mixed_store))
+    made = ExplorerService(elmo_store.open(mixed_store))
     made.wait()
     assert made.about()["layers"] == ["ner", "pos"]
     answer = made.neighbours("5", [1, 1])

@@ -22,7 +22,7 @@ import pytest
 import elmo_store
 from pipeline.explore import server
 from pipeline.explore.labels import read_labels
-from pipeline.explore.service import Service
+from pipeline.explore.service import ExplorerService
 from tests.look import browser
 from tests.pipeline.support import heed_signals
 
@@ -36,7 +36,7 @@ class Running:
 
 
 @contextmanager
-def served(service: Service) -> Iterator[Running]:
+def served(service: ExplorerService) -> Iterator[Running]:
     listener = server.bound(0)
     serving = server.server(service, "s3cret", listener)
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -51,7 +51,7 @@ def served(service: Service) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def running(service: Service) -> Iterator[Running]:
+def running(service: ExplorerService) -> Iterator[Running]:
     with served(service) as found:
         yield found
 
@@ -245,7 +245,10 @@ def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: 
     store, hostile = elmo_store.open(hostile_store), "<img src=x onerror=document.title='owned'> \\ \" \u202e 🙂"
     lines = [f"{number}\t{hostile if number % 3 else 'plain'}\n" for number in range(270)]
     (tmp_path / "labels.tsv").write_text("sentence\tsense\n" + "".join(lines), encoding="utf-8")
-    with closing(Service(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as service, served(service) as running:
+    with (
+        closing(ExplorerService(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as service,
+        served(service) as running,
+    ):
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
@@ -459,7 +462,7 @@ def test_two_sentences_are_compared_by_search_and_by_a_neighbour(page: Any, runn
 
 @pytest.mark.slow
 def test_back_goes_to_the_map_that_was_looked_at_of_a_mixed_store_too(page: Any, mixed_store: Path) -> None:
-    with closing(Service(elmo_store.open(mixed_store))) as service, served(service) as running:
+    with closing(ExplorerService(elmo_store.open(mixed_store))) as service, served(service) as running:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
         until(page, "document.querySelectorAll('#maps button').length === 2")
         assert not page.find_element("css selector", "#keep").is_displayed()  # there is no mix to keep
@@ -552,7 +555,7 @@ def test_of_many_questions_at_once_each_is_answered_or_refused(running: Running)
 
 @pytest.mark.slow
 def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(named_store: Path, tmp_path: Path) -> None:
-    service = Service(elmo_store.open(named_store))
+    service = ExplorerService(elmo_store.open(named_store))
     service.wait()
     with served(service) as running, browser.chromium(tmp_path) as driver:
         driver.get(f"{running.url}/#{running.token}")

@@ -8,7 +8,7 @@ import elmo_store
 from elmo_store.figures.gather import gather
 from elmo_store.figures.groups import divided, values_at
 from pipeline.explore.labels import LabelError, read_labels
-from pipeline.explore.service import BadRequestError, Service
+from pipeline.explore.service import BadRequestError, ExplorerService
 from pipeline.main import main
 from pipeline.report.page import page
 from tests.pipeline.conftest import store_of_records
@@ -40,7 +40,7 @@ def test_a_report_has_a_table_of_each_field_s_groups(store: elmo_store.Store) ->
 
 
 def test_a_word_s_occurrences_are_grouped_by_a_field(store: elmo_store.Store) -> None:
-    service = Service(store)
+    service = ExplorerService(store)
     service.wait()
     assert service.about()["fields"] == ["topic", "tags"]
     assert service.sentence(0)["fields"] == {"topic": "money", "tags": "['D', 'N', 'V']", "score": "0.5"}
@@ -72,7 +72,7 @@ def test_a_word_s_occurrences_are_grouped_by_labels_from_a_file(
     store: elmo_store.Store, tmp_path: Path, text: str, names: list[str], expected: list[str]
 ) -> None:
     file = labels(tmp_path, text.format(*(sentence.id for sentence in store.sentences())))
-    service = Service(store, labels=read_labels(file, store))
+    service = ExplorerService(store, labels=read_labels(file, store))
     service.wait()
     assert service.about()["fields"] == ["topic", "tags", *names]
     for one in service.word("bank", [1, 1, 1], "sense")["maps"]:

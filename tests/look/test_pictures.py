@@ -13,7 +13,7 @@ from pipeline.main import main
 pytest.importorskip("matplotlib", reason="Matplotlib is not installed: pip install '.[plot]'")
 pytest.importorskip("duckdb", reason="the explorer's packages are not installed: pip install '.[explore]'")
 from benchmarks.pictures import explore_data, report_data
-from pipeline.explore.service import Service
+from pipeline.explore.service import ExplorerService
 
 REMEDY = "draw the pictures again: python -m benchmarks.pictures store"
 
@@ -52,7 +52,7 @@ def test_the_pictures_numbers_are_those_of_the_sample(tmp_path: Path, repo_dir: 
     for title, rows in then.items():
         cells = [(cell, other) for row, now in zip(rows, today[title], strict=True) for cell, other in zip(row, now, strict=True)]
         assert not [(cell, other) for cell, other in cells if not close(cell, other)], f"{title}: {REMEDY}"
-    service = Service(store)
+    service = ExplorerService(store)
     service.wait()
     near, before = explore_data(service, store), kept(repo_dir, "explore")
     assert near.keys() == before.keys()

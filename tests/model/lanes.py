@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model.bilm import read_sentence
-from model.engine.embedder import Embedder, EngineStats, Running, SentenceRows, Text
+from model.engine.embedder import Embedder, EngineStats, RunningCall, SentenceRows, Text
 from model.engine.planning.host import Group
 from model.engine.planning.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
 from model.engine.planning.text import BOS_ID, EOS_ID
@@ -80,7 +80,7 @@ def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) 
     x = embedder._x.upto(prepared.vocabulary, prepared.n_words)
     wanted = Wanted(tuple(range(embedder.options.n_states)), "float32")
     states = embedder._device.result(wanted, len(words), embedder.options.projection_dim)
-    assert embedder._attempt(group, x, Running(states, EngineStats())) is None
+    assert embedder._attempt(group, x, RunningCall(states, EngineStats())) is None
     embedder._device.delivered()()
     each = iter(np.split(np.asarray(states.result()), np.cumsum(text.lengths)[:-1]))
     return [[next(each) for _ in lane] for lane in lanes]

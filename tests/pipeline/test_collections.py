@@ -263,7 +263,7 @@ def test_versions_that_are_kept_keep_what_was_removed(
 @pytest.mark.slow
 def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.explore.neighbours import open_index
-    from pipeline.explore.service import Service
+    from pipeline.explore.service import ExplorerService
 
     name, ids, weights = tmp_path / "all", tmp_path / "ids.txt", tmp_path / "w.json"
     for number, more in enumerate(((), ("--shard-rows", "128"))):
@@ -284,7 +284,7 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
     check_same(elmo_store.open(tmp_path / "converted"), whole)
     mixed, mix = elmo_store.open(tmp_path / "mixed"), elmo_store.ScalarMix(w=[0.1, 0.5, -0.2])
     np.testing.assert_allclose(mixed.read(), mix(states=whole.read())[:, None], atol=2e-3)
-    service = Service(whole)
+    service = ExplorerService(whole)
     assert [hit["number"] for hit in service.search("needle0")["hits"]] == []
     assert [hit["id"] for hit in service.search("needle1")["hits"]] == ["1.txt:30"]
     pytest.importorskip("faiss")

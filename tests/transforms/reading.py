@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transforms.inputs.records import ReadSettings, Record, Reject, Sentence, Split
+from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject, Split
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
@@ -24,7 +24,7 @@ def records(path: Path, input_format: str = "auto", settings: ReadSettings | Non
 
 
 def tokens(found: list[Record]) -> list[list[str]]:
-    return [list(record.tokens) if isinstance(record, Sentence) else [] for record in found]
+    return [list(record.tokens) if isinstance(record, ReadSentence) else [] for record in found]
 
 
 def rejects(found: list[Record]) -> list[Reject]:

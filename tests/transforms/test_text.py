@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.transforms.reading import one_split, records, rejects, tokens, write
-from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
 from transforms.text import sentences
@@ -114,10 +114,10 @@ WRAPPED = ReadSettings(document="paragraph")
 def test_paragraphs_places_and_positions(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"\n\nOne is\r\nhere. Two is\nhere.\n\n \t\n\nThree.\nFour.")
     assert records(path, settings=WRAPPED) == [
-        Sentence(("One", "is", "here", "."), "", 2, 0, 0),
-        Sentence(("Two", "is", "here", "."), "", 3, 0, 1),
-        Sentence(("Three", "."), "", 8, 1, 0),
-        Sentence(("Four", "."), "", 9, 1, 1),
+        ReadSentence(("One", "is", "here", "."), "", 2, 0, 0),
+        ReadSentence(("Two", "is", "here", "."), "", 3, 0, 1),
+        ReadSentence(("Three", "."), "", 8, 1, 0),
+        ReadSentence(("Four", "."), "", 9, 1, 1),
     ]
     by_file = records(path, settings=ReadSettings(document="file"))
     assert [(record.ordinal, record.within) for record in by_file] == [(i, -1) for i in range(6)]

@@ -193,7 +193,7 @@ AT_FIRST, IN_RECORD = InDocument(0), InDocument(-1)
 
 
 @dataclass(frozen=True)
-class Sentence:
+class ReadSentence:
     """A sentence. ``position`` counts from 0 within the split (see the readers).
 
     Its id in the store is ``id``, where that is "" ``FILE:ORDINAL`` (ordinal -1: the position), and ``:WITHIN`` after it where
@@ -223,7 +223,7 @@ class Reject:
     document: InDocument = IN_RECORD
 
 
-Record = Sentence | Reject
+Record = ReadSentence | Reject
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, ReadSettings, Record, Reject, Split
 from transforms.readers.conll import read_conll, read_conllu
 from transforms.readers.csv import csv_rows
-from transforms.readers.fields import Row, row_records
+from transforms.readers.fields import RawRecord, row_records
 from transforms.readers.jsonl import json_rows, jsonl_rows
 from transforms.readers.lines import read_lines, read_text
 from transforms.readers.parquet import parquet_rows
@@ -21,7 +21,7 @@ _READERS: Mapping[str, Callable[[ByteSource, ReadSettings, Tokenizer], Iterator[
     "conllu": read_conllu,
     "conll": read_conll,
 }
-ROWS: Mapping[str, Callable[[ByteSource, ReadSettings], Iterator[Row | Reject]]] = {
+ROWS: Mapping[str, Callable[[ByteSource, ReadSettings], Iterator[RawRecord | Reject]]] = {
     "jsonl": jsonl_rows,
     "json": json_rows,
     "csv": csv_rows,

@@ -16,7 +16,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers.kept import KeptFields, SampledRecord
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, Refused, cut_raw, head_of, lines_of, text_of
 from transforms.text.tokenizers import Tokenizer
@@ -95,7 +95,7 @@ class _Block:
         try:
             if tokens:
                 fields = KeptFields(self.values() if settings.fields else {}, settings).of(tokens)
-                return Sentence(tokens, own_id, self.position, document=document, fields=fields)
+                return ReadSentence(tokens, own_id, self.position, document=document, fields=fields)
             if not (self._problem or self._has_words or own_id):
                 return None
             raise Refused(self._problem or "the sentence has no words")

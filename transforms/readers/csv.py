@@ -13,13 +13,13 @@ from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import Blob, ReadSettings, Reject
-from transforms.readers.fields import Row, asked_fields, check_names, text_field
+from transforms.readers.fields import RawRecord, asked_fields, check_names, text_field
 from transforms.readers.lines import Line, LongLine, cut_raw, lines_of, split_lines
 
 SEPARATORS = ",;\t|"
 
 
-def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
+def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
     lines = map(_decoded, lines_of(source, settings.max_line_bytes))
@@ -40,7 +40,7 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Rejec
             raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
             if len(row) == len(names):
                 values = {name: text or (text if name in own else None) for name, text in zip(names, row, strict=True)}
-                yield Row(position, values, raw)
+                yield RawRecord(position, values, raw)
             else:
                 yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
         position += 1

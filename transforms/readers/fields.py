@@ -13,7 +13,7 @@ e2e-coref and DyGIE.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers.kept import KeptFields, SampledRecord
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
 from transforms.text.sentences import bounded, document_sentences
@@ -34,7 +34,7 @@ _KINDS = {
 }
 
 
-class Row(NamedTuple):
+class RawRecord(NamedTuple):
     """A record before its text is looked at; ``raw``: how a reject shows it, None = by its text field."""
 
     position: int
@@ -82,7 +82,7 @@ def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
 
 
-def row_records(rows: Iterable[Row | Reject], settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def row_records(rows: Iterable[RawRecord | Reject], settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of rows, or a reject each."""
     for row in rows:
         if isinstance(row, Reject):
@@ -91,7 +91,7 @@ def row_records(rows: Iterable[Row | Reject], settings: ReadSettings, tokenizer:
             yield from field_records(row, settings, tokenizer)
 
 
-def field_records(row: Row, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def field_records(row: RawRecord, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of a record, or one reject."""
     position, values, raw = row
     own_id, (field, id_field, is_document) = "", fields_of(values, settings)
@@ -112,13 +112,13 @@ def field_records(row: Row, settings: ReadSettings, tokenizer: Tokenizer) -> Ite
             yield from _given_sentences(value, what, own_id, position, _shown(value) if raw is None else raw, kept)
         else:
             tokens = _tokens(value, what, "a string or a list of strings")
-            yield Sentence(tokens, own_id, position, fields=kept.of(tokens))
+            yield ReadSentence(tokens, own_id, position, fields=kept.of(tokens))
     except Refused as error:
         # A document's number keeps the id from being one of another document's sentences.
         yield Reject(position, str(error), _shown(shown) if raw is None else raw, own_id, within=0 if is_document else -1)
 
 
-def sampled(row: Row, settings: ReadSettings, *, spelt: bool) -> SampledRecord:
+def sampled(row: RawRecord, settings: ReadSettings, *, spelt: bool) -> SampledRecord:
     """What a sample of fields is told of a record; ``spelt``: the format has text only."""
     fields = fields_of(row.values, settings)
     value = row.values.get(fields.text)
@@ -143,19 +143,19 @@ def kind_of(value: Any) -> str:
 
 def _document(
     text: str, own_id: str, position: int, settings: ReadSettings, tokenizer: Tokenizer, kept: KeptFields
-) -> Iterator[Sentence]:
+) -> Iterator[ReadSentence]:
     """The sentences of a string."""
     if not settings.split_sentences:
         tokens = tuple(tokenizer.record(text))
-        yield Sentence(tokens, own_id, position, fields=kept.of(tokens))
+        yield ReadSentence(tokens, own_id, position, fields=kept.of(tokens))
         return
     within = 0
     for sentence in document_sentences(text, settings.line_ends):
         for tokens in bounded(tokenizer.sentence(sentence)):
-            yield Sentence(tokens, own_id, position, within=within, fields=kept.of(tokens))
+            yield ReadSentence(tokens, own_id, position, within=within, fields=kept.of(tokens))
             within += 1
     if not within:
-        yield Sentence((), own_id, position, within=0, fields=kept.of(()))
+        yield ReadSentence((), own_id, position, within=0, fields=kept.of(()))
 
 
 def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int, raw: str, kept: KeptFields) -> Iterator[Record]:
@@ -163,7 +163,7 @@ def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int
     for within, listed in enumerate(sentences or [[]]):
         try:
             tokens = _tokens(listed, f"sentence {within} of {what}", "a list of strings")
-            yield Sentence(tokens, own_id, position, within=within, fields=kept.of(tokens, within))
+            yield ReadSentence(tokens, own_id, position, within=within, fields=kept.of(tokens, within))
         except Refused as error:
             yield Reject(position, str(error), raw, own_id, within=within)
 

@@ -15,7 +15,7 @@ import ijson
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
 from transforms.inputs.records import ReadSettings, Reject
-from transforms.readers.fields import Row, kind_of
+from transforms.readers.fields import RawRecord, kind_of
 from transforms.readers.lines import Refused, cut_raw, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
@@ -23,12 +23,12 @@ MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for J
 TOO_DEEP = object()
 
 
-def jsonl_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
+def jsonl_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     """The object of each line."""
     return _lines(source, source.text(), settings)
 
 
-def json_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
+def json_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     """The elements of an array; JSON lines if the file begins with no bracket."""
     chunks = Chunks(source.text())
     yield from (_elements if is_array(chunks.peek(HEAD_BYTES)) else _lines)(source, chunks, settings)
@@ -58,7 +58,7 @@ def json_blobs(chunks: Chunks, settings: ReadSettings, blob_bytes: int) -> Itera
         yield b"[" + b",\n".join(held) + end
 
 
-def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[Row | Reject]:
+def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
         line = text_of(data, position, settings.max_line_bytes)
         if isinstance(line, Reject):
@@ -70,10 +70,10 @@ def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) ->
         except Refused as error:
             yield Reject(position, str(error), raw)
         else:
-            yield Row(position, values, raw)
+            yield RawRecord(position, values, raw)
 
 
-def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Iterator[Row | Reject]:
+def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     try:
         for position, value in enumerate(_items(chunks, settings.max_line_bytes)):
             source.n_positions += 1
@@ -82,7 +82,7 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Ite
                 continue
             raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
             if isinstance(value, dict):
-                yield Row(position, value, raw)
+                yield RawRecord(position, value, raw)
             else:
                 yield Reject(position, f"the element is {kind_of(value)}, not a JSON object", raw)
     except (ijson.JSONError, ValueError) as error:  # ValueError: a number of more digits than Python converts

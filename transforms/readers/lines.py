@@ -22,10 +22,10 @@ from transforms.inputs.records import (
     DamagedInputError,
     InDocument,
     InputError,
+    ReadSentence,
     ReadSettings,
     Record,
     Reject,
-    Sentence,
     begins_file,
 )
 from transforms.text.looks import SAMPLE_BYTES, begins_json_object, line_ends_of
@@ -142,7 +142,7 @@ def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
             yield replace(text, document=InDocument(position))
         else:
             kept = text if settings.keep_text else ""
-            yield Sentence(tuple(tokenizer.record(text)), "", position, text=kept, document=InDocument(position))
+            yield ReadSentence(tuple(tokenizer.record(text)), "", position, text=kept, document=InDocument(position))
     source.ends_in = InDocument(source.n_positions)
 
 
@@ -162,12 +162,12 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
             return {"ordinal": paragraph, "within": sentence}
         return {"ordinal": sentence, "document": InDocument(sentence)}
 
-    def sentences(whole: bool) -> Iterator[Sentence]:
+    def sentences(whole: bool) -> Iterator[ReadSentence]:
         nonlocal sentence
         if held.length:
             for text, line in held.sentences(whole=whole):
                 for tokens in bounded(tokenizer.sentence(text)):
-                    yield Sentence(tokens, "", line, **place())
+                    yield ReadSentence(tokens, "", line, **place())
                     sentence += 1
 
     begun = False  # the paragraph has a line

@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 from elmo_store.storage.failures import telling
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, RowGroups
-from transforms.readers.fields import Fields, Row, check_names, fields_of
+from transforms.readers.fields import Fields, RawRecord, check_names, fields_of
 
 BATCH_ROWS = 1024
 BUFFER_BYTES = 1 << 20
 
 
-def parquet_rows(source: ByteSource, settings: ReadSettings, wanted: Collection[str] | None = None) -> Iterator[Row]:
+def parquet_rows(source: ByteSource, settings: ReadSettings, wanted: Collection[str] | None = None) -> Iterator[RawRecord]:
     """The fields of each row of the split's row groups: text, id, those to keep and the ``wanted`` ones.
 
     Times are cut to microseconds.
@@ -35,7 +35,7 @@ def parquet_rows(source: ByteSource, settings: ReadSettings, wanted: Collection[
         source.bytes_read += batch.nbytes
         names = batch.schema.names
         for row in zip(*map(_values, batch.columns), strict=True):
-            yield Row(next(positions), dict(zip(names, row, strict=True)))
+            yield RawRecord(next(positions), dict(zip(names, row, strict=True)))
 
 
 def parquet_names(source: ByteSource) -> list[str]:

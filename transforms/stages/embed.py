@@ -30,7 +30,7 @@ from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
-from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
+from model.engine.embedder import Embedder, EngineSettings, Prepared, RunningCall
 from model.engine.states import Dtype
 from model.errors import DeviceLostError
 from model.files.registry import load_model
@@ -215,7 +215,7 @@ class ComputedShard:
     """A shard whose states are computed, or will be: rows ``first …`` of those of its call."""
 
     text: ShardText
-    running: Running | None  # None: all rows of the call are known
+    running: RunningCall | None  # None: all rows of the call are known
     first: int
     stats: dict[str, Any]  # as far as they are known before the states
 

@@ -32,12 +32,12 @@ from elmo_store.storage.root import Root
 from transforms.inputs.records import (
     InDocument,
     InputError,
+    ReadSentence,
     ReadSettings,
     ReadTask,
     Record,
     Reject,
     ScratchPart,
-    Sentence,
     TaskResult,
     together,
 )
@@ -295,7 +295,7 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int, limit: WordLimit) -> 
             part.add(Reject(**location, reason=reject["reason"], raw=reject["raw"]), row["source"])
         else:
             kept = {"text": row.get("text", ""), "fields": tuple(row[name] for name in fields)}
-            part.add(Sentence(**location, tokens=tuple(row["tokens"]), **kept), row["source"])
+            part.add(ReadSentence(**location, tokens=tuple(row["tokens"]), **kept), row["source"])
     return part.write(root, f"{layout.WORK}/parts/cut.parquet", f"{layout.WORK}/rejects/cut.jsonl")
 
 
@@ -318,7 +318,7 @@ class _Part:
     def add(self, record: Record, source: str) -> None:
         """Append a record; a reject also as a sentence of zero tokens."""
         tokens: tuple[str, ...] = ()
-        if isinstance(record, Sentence):
+        if isinstance(record, ReadSentence):
             tokens = record.tokens
             self._n_words_cut += self._limit.n_truncated(tokens)
         else:
@@ -335,7 +335,7 @@ class _Part:
 
     def _kept(self, record: Record) -> tuple[Any, ...]:
         """The text and the fields of a record, counted; null fields of a reject, and of a format that has none."""
-        text, fields = (record.text, record.fields) if isinstance(record, Sentence) else ("", ())
+        text, fields = (record.text, record.fields) if isinstance(record, ReadSentence) else ("", ())
         self._n_bytes += len(text) + sum(len(str(value)) for value in fields)
         return (*([text] if self._keeps_text else []), *(fields or [None] * self._n_fields))
 

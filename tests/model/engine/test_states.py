@@ -17,7 +17,7 @@ from model.engine import embedder
 from model.engine import states as states_module
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.states import Memory, States, Wanted, quantised
+from model.engine.states import BlockPool, States, Wanted, quantised
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
@@ -74,7 +74,7 @@ def test_a_result_holds_the_states_wanted_as_they_are_stored(
 
 def test_what_a_device_copies_has_no_gaps() -> None:
     for order in ("states", "rows"):
-        states = States.empty(Wanted((0, 2), "int8", order), 9, 4, Memory().take)
+        states = States.empty(Wanted((0, 2), "int8", order), 9, 4, BlockPool().take)
         assert sum(run.numel() for run in states.rows(2, 5).runs()) == 5 * 2 * 5
         assert all(run.is_contiguous() for run in states.rows(2, 5).runs())
 
@@ -89,15 +89,15 @@ def test_a_shard_is_the_engine_s_own_memory_which_no_other_call_gets_meanwhile(
     model: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_out = []
-    take = Memory.take
+    take = BlockPool.take
 
-    def poisoned(self: Memory, n_bytes: int) -> torch.Tensor:
+    def poisoned(self: BlockPool, n_bytes: int) -> torch.Tensor:
         block = take(self, n_bytes)
         block.fill_(0xAA)
         given_out.append(block.data_ptr())
         return block
 
-    monkeypatch.setattr(Memory, "take", poisoned)
+    monkeypatch.setattr(BlockPool, "take", poisoned)
     shards: list[Any] = []
     want = zarr_shard.encode(model.embed(REQUESTS, boundaries=True), shard_rows=192, chunk_rows=8, compression="none")
     for _ in range(4):
@@ -113,7 +113,7 @@ def test_a_shard_is_the_engine_s_own_memory_which_no_other_call_gets_meanwhile(
 
 
 def test_memory_that_waits_is_bounded_and_fits() -> None:
-    memory = Memory()
+    memory = BlockPool()
     blocks = [memory.take(1000) for _ in range(4)]
     places = [block.data_ptr() for block in blocks]
     while blocks:
@@ -131,7 +131,7 @@ def test_memory_that_waits_is_bounded_and_fits() -> None:
 @pytest.mark.parametrize("n", [0, 5])
 def test_rows_of_any_width_are_put_where_they_belong(width: int, dtype: Any, n: int) -> None:
     numbers = np.random.default_rng(width).standard_normal((9, width)).astype(np.float32)
-    states = States.empty(Wanted((4, 1), dtype), n, width, Memory().take)
+    states = States.empty(Wanted((4, 1), dtype), n, width, BlockPool().take)
     row, index = torch.arange(n).flip(0), torch.arange(n) + 2
     for state in (1, 4, 3):
         states.put(state, row, torch.from_numpy(numbers * state), index)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.inputs.records import InDocument, ReadSettings, Sentence
+from transforms.inputs.records import InDocument, ReadSentence, ReadSettings
 
 
 def row(number: str, form: str) -> str:
@@ -26,9 +26,9 @@ def test_words_ids_and_positions(tmp_path: Path) -> None:
         + block("#sent_id=s 3", row("1", "End")).rstrip()
     )
     assert records(write(tmp_path / "a.conllu", text.encode())) == [
-        Sentence(("vamos", "nos"), "s-1", 0, document=InDocument(0, 0)),
-        Sentence(("a b", "_"), "", 8, document=InDocument(1, 0)),
-        Sentence(("End",), "s 3", 14, document=InDocument(2, 0)),
+        ReadSentence(("vamos", "nos"), "s-1", 0, document=InDocument(0, 0)),
+        ReadSentence(("a b", "_"), "", 8, document=InDocument(1, 0)),
+        ReadSentence(("End",), "s 3", 14, document=InDocument(2, 0)),
     ]
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.inputs.records import ReadSettings, Reject, Sentence
+from transforms.inputs.records import ReadSentence, ReadSettings, Reject
 from transforms.stages.number import sentence_id
 
 DOCUMENTS: list[dict[str, Any]] = [
@@ -78,7 +78,7 @@ def test_sentences_that_are_no_list_leave_a_text_as_it_is(tmp_path: Path, value:
 def test_a_sentence_that_cant_be_used_is_refused_in_its_place(tmp_path: Path, sentence: object, reason: str) -> None:
     line = as_lines([{"doc_key": "d", "sentences": [["a"], sentence, ["c"]]}])
     first, refused, last = records(write(tmp_path / "a.jsonlines", line))
-    assert (first, last) == (Sentence(("a",), "d", 0, within=0), Sentence(("c",), "d", 0, within=2))
+    assert (first, last) == (ReadSentence(("a",), "d", 0, within=0), ReadSentence(("c",), "d", 0, within=2))
     assert refused == Reject(0, reason, line.decode().strip(), "d", within=1)
 
 

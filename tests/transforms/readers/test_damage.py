@@ -11,7 +11,7 @@ import pytest
 
 from elmo_store.storage.root import Root
 from tests.transforms.reading import write
-from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import open_split
 from transforms.stages.number import sentence_id
 from transforms.stages.split import plan_splits, read_tasks, unpack
@@ -57,7 +57,7 @@ def read(path: Path, store: Path, settings: ReadSettings, range_bytes: int) -> l
 
 
 def shown(found: list[tuple[str, int, Record]]) -> list[tuple[str, int, tuple[str, ...]]]:
-    return [(own_id, position, record.tokens) for own_id, position, record in found if isinstance(record, Sentence)]
+    return [(own_id, position, record.tokens) for own_id, position, record in found if isinstance(record, ReadSentence)]
 
 
 def reasons(found: list[tuple[str, int, Record]]) -> list[tuple[int, str, str]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.decompress import compression_of_bytes
-from transforms.inputs.records import ReadSettings, Reject, Sentence
+from transforms.inputs.records import ReadSentence, ReadSettings, Reject
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
@@ -36,7 +36,10 @@ def test_strings_and_token_lists(tmp_path: Path) -> None:
 def test_fields_and_tokenizer_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ndjson", b'{"t.x": "don\'t go.", "key": "first"}\n{"key": 18446744073709551616, "t.x": "x"}')
     found = records(path, settings=ReadSettings(text_field="t.x", id_field="key", tokenizer="whitespace"))
-    assert found == [Sentence(("don't", "go."), "first", 0, within=0), Sentence(("x",), "18446744073709551616", 1, within=0)]
+    assert found == [
+        ReadSentence(("don't", "go."), "first", 0, within=0),
+        ReadSentence(("x",), "18446744073709551616", 1, within=0),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from elmo_store.format.fields import KeptField, check_fields
 from elmo_store.storage.root import Root
 from tests.transforms.reading import rejects, write
-from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Sentence
+from transforms.inputs.records import InDocument, InputError, ReadSentence, ReadSettings, Record
 from transforms.readers import field_sample, read_split
 from transforms.readers.field_sample import find_fields, type_of, wider
 from transforms.readers.kept import fitted
@@ -96,7 +96,7 @@ def test_all_sentences_of_a_record_keep_its_fields_and_a_misfit_refuses_it(
     path = write(tmp_path / "a.jsonl", lines({"doc": "a", "text": "One. Two.", "year": 1}, {"doc": "b", "text": ""}, bad))
     fields, found = kept(path, id_field="doc")
     assert fields == (KeptField("year", "year", "int64", "sentence"),)  # not its text, nor its id, nor what came late
-    assert [(r.id, r.within, r.fields) for r in found if isinstance(r, Sentence)] == [
+    assert [(r.id, r.within, r.fields) for r in found if isinstance(r, ReadSentence)] == [
         ("a", 0, (1,)),
         ("a", 1, (1,)),
         ("b", 0, (None,)),
@@ -113,7 +113,7 @@ def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) ->
     ))  # fmt: skip
     fields, found = kept(path, text_field="tokens")
     assert fields == (KeptField("tags", "tags", "int64", "token"), KeptField("spans", "spans", ["int64"], "sentence"))
-    assert [record.fields for record in found if isinstance(record, Sentence)] == [
+    assert [record.fields for record in found if isinstance(record, ReadSentence)] == [
         ([1, 2], [0, 2]), ([], [1]), (None, [7]), ([3], []), ([4, 5], []),
     ]  # fmt: skip
     late = write(tmp_path / "b.jsonl", lines({"tokens": [["d"], ["e", "f"], ["g"]], "tags": [[3], [4]]}))
@@ -132,7 +132,7 @@ def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
     assert {field.name: field.type for field in fields} == {
         "n": "int64", "x": "float64", "day": "date", "zip": "string", "flag": "bool",
     }  # fmt: skip
-    assert [r.fields for r in found if isinstance(r, Sentence)] == [
+    assert [r.fields for r in found if isinstance(r, ReadSentence)] == [
         (1, None, date(2024, 1, 5), "007", True), (2, 1.5, None, "12", None),
     ]  # fmt: skip
     assert kept(path, names={"n": "n"}, types={"n": "string"})[0] == (KeptField("n", "n", "string", "sentence"),)
@@ -149,7 +149,7 @@ def test_parquet_keeps_nested_values_and_times(tmp_path: Path) -> None:
     fields, found = kept(tmp_path / "a.parquet")
     assert {field.name: field.type for field in fields} == {"info": {"a": ["int64"], "b": {"c": "string"}}, "at": "timestamp"}
     at = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
-    assert [r.fields for r in found if isinstance(r, Sentence)] == [
+    assert [r.fields for r in found if isinstance(r, ReadSentence)] == [
         ({"a": [1, 2], "b": {"c": "x"}}, at),
         (None, None),
         (None, None),
@@ -162,7 +162,7 @@ def test_columns_of_conll(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", CONLL)
     fields, found = kept(path, names=NEW)
     assert fields == (KeptField("pos", "2", "string", "token"), KeptField("ner", "4", "string", "token"))
-    assert [record.fields for record in found if isinstance(record, Sentence)] == [
+    assert [record.fields for record in found if isinstance(record, ReadSentence)] == [
         (["NNP", "VBZ"], ["I-ORG", "O"]), (["CD", "JJ"], [None, "Y"]),
     ]  # fmt: skip
     assert [record.document for record in found] == [InDocument(0, 0), InDocument(0, 5)]
@@ -178,7 +178,7 @@ def test_comments_of_conllu_belong_to_their_sentences(tmp_path: Path) -> None:
     comments = ["raw", "begins", "meta::genre", "newpar id", "genre"]
     assert [field.name for field in fields if field.per == "sentence"] == comments  # nor the id, nor the file's own
     assert {field.type for field in fields if field.name in comments} == {"string"}
-    sentences = [record for record in found if isinstance(record, Sentence)]
+    sentences = [record for record in found if isinstance(record, ReadSentence)]
     names = [field.name for field in fields]
     assert [tuple(record.fields[names.index(name)] for name in comments) for record in sentences] == [
         ("x = x", "D", "news", "p1", None), ("y", None, None, None, "a b"), (None, "E", None, None, None),
@@ -200,7 +200,7 @@ def test_columns_of_conllu(tmp_path: Path) -> None:
     _, found = kept(write(tmp_path / "b.conllu", text.replace("\t?\t", "\t0\t").encode()))
     assert [record.document for record in found] == [InDocument(0, 0, "D"), InDocument(1, 0, "D"), InDocument(0, 9)]
     names = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-    first, second, _ = (dict(zip(names, r.fields, strict=True)) for r in found if isinstance(r, Sentence))
+    first, second, _ = (dict(zip(names, r.fields, strict=True)) for r in found if isinstance(r, ReadSentence))
     assert (first["upos"], first["head"], first["feats"]) == (["NOUN", "NOUN"], [2, 0], ["_", "_"])
     assert second["head"] == [None]
 

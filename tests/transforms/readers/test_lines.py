@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_split, records, rejects, tokens, write
-from transforms.inputs.records import InDocument, ReadSettings, Reject, Sentence
+from transforms.inputs.records import InDocument, ReadSentence, ReadSettings, Reject
 from transforms.readers import open_split, read_split
 from transforms.readers.lines import LongLine, split_lines
 from transforms.stages.split import plan_splits
@@ -109,7 +109,7 @@ def test_ranges_read_what_one_sequential_read_does(tmp_path_factory: pytest.Temp
     whole = list(read_split(one_split(path, "lines"), settings))
     splits = plan_splits([str(path)], "lines", range_bytes=size)
     assert len(splits) == max(1, -(-len(data) // size))
-    ranged: list[Sentence | Reject] = []
+    ranged: list[ReadSentence | Reject] = []
     n_bytes = 0
     for split in splits:
         source, found = open_split(split, settings)
@@ -121,8 +121,8 @@ def test_ranges_read_what_one_sequential_read_does(tmp_path_factory: pytest.Temp
     assert [key(record) for record in ranged] == [key(record) for record in whole]
 
 
-def key(record: Sentence | Reject) -> tuple[object, ...]:
-    return (record.tokens,) if isinstance(record, Sentence) else (record.reason, record.raw)
+def key(record: ReadSentence | Reject) -> tuple[object, ...]:
+    return (record.tokens,) if isinstance(record, ReadSentence) else (record.reason, record.raw)
 
 
 def test_one_huge_line_is_refused_and_not_held(tmp_path: Path) -> None:

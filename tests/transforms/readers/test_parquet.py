@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.inputs.records import InputError, ReadSettings, Reject, RowGroups, Sentence
+from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Reject, RowGroups
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
 
@@ -20,7 +20,7 @@ def table(path: Path, columns: dict[str, pa.Array], row_group_size: int = 1000) 
 def test_strings_with_integer_ids(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", {"key": pa.array([7, None, 9]), "text": pa.array(["I don't.", "b", None])})
     assert records(path, settings=ReadSettings(id_field="key")) == [
-        Sentence(("I", "do", "n't", "."), "7", 0, within=0),
+        ReadSentence(("I", "do", "n't", "."), "7", 0, within=0),
         Reject(1, "id field 'key' is null, not a string or an integer", "b"),
         Reject(2, "field 'text' is null, not a string or a list of strings", "None", "9"),
     ]

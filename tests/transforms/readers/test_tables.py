@@ -16,10 +16,10 @@ from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import (
     InDocument,
     InputError,
+    ReadSentence,
     ReadSettings,
     ReadTask,
     Record,
-    Sentence,
     Stream,
     WholeFile,
     split_as,
@@ -36,9 +36,9 @@ def test_csv_has_names_quotes_and_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", '﻿id,text,n\r\n7,"One, two.\nThree ""x"".",1\r\n\r\n8,,2\r\n9,a b\r\n'.encode())
     found = records(path, settings=replace(WORDS, id_field="id"))
     assert found[:-1] == [
-        Sentence(("One,", "two."), "7", 0, within=0),
-        Sentence(("Three", '"x".'), "7", 0, within=1),
-        Sentence((), "8", 1, within=0),
+        ReadSentence(("One,", "two."), "7", 0, within=0),
+        ReadSentence(("Three", '"x".'), "7", 0, within=1),
+        ReadSentence((), "8", 1, within=0),
     ]
     assert [(reject.position, reject.reason, reject.raw) for reject in rejects(found)] == [(2, "2 fields instead of 3", "9\ta b")]
 
@@ -98,14 +98,14 @@ short
 def test_columns_as_in_conll_2003(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", CONLL)
     assert records(path) == [
-        Sentence(("EU", "rejects"), "", 2, document=InDocument(0, 0)),
-        Sentence(("1", "short"), "", 6, document=InDocument(1, 0)),
+        ReadSentence(("EU", "rejects"), "", 2, document=InDocument(0, 0)),
+        ReadSentence(("1", "short"), "", 6, document=InDocument(1, 0)),
     ]
     found = records(path, settings=ReadSettings(text_field="2"))
     assert tokens(found) == [["NNP", "VBZ"], []]
     assert rejects(found)[0].reason == "no column 2 in 1 (line 2 of the sentence)"
     universal = b"# sent_id = s1\n1\tGo\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
-    assert records(write(tmp_path / "b.conll", universal)) == [Sentence(("Go",), "s1", 0, document=InDocument(0))]
+    assert records(write(tmp_path / "b.conll", universal)) == [ReadSentence(("Go",), "s1", 0, document=InDocument(0))]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "utf-8-sig"])
@@ -156,9 +156,11 @@ def test_a_large_stream_becomes_blobs_that_read_as_it_does(
     assert isinstance(task.splits[0], Stream)
     blobs = unpack(task, root, read)
     assert len(blobs) > 3
-    found = [tuple(r.tokens) for blob in blobs for r in read_split(blob.splits[0], read, root=root) if isinstance(r, Sentence)]
+    found = [
+        tuple(r.tokens) for blob in blobs for r in read_split(blob.splits[0], read, root=root) if isinstance(r, ReadSentence)
+    ]
     whole = split_as(WholeFile, task.splits[0])
-    assert found == [tuple(r.tokens) for r in read_split(whole, read) if isinstance(r, Sentence)]
+    assert found == [tuple(r.tokens) for r in read_split(whole, read) if isinstance(r, ReadSentence)]
     kept, other = (blob.splits[0].path for blob in blobs[:2])
     held = {place: root.get(place) for place in (kept, other)}
     root.put(other, bytes(len(held[other])))  # of an earlier version of the file
@@ -235,7 +237,7 @@ def test_a_large_table_becomes_blobs_that_read_as_it_does(
     assert len(blobs) > 4 or name == "empty"
 
     def shown(record: Record, first: int) -> tuple[object, ...]:
-        what = record.tokens if isinstance(record, Sentence) else record.reason.partition("from here on")[0]
+        what = record.tokens if isinstance(record, ReadSentence) else record.reason.partition("from here on")[0]
         return record.position + first, record.within, record.id, what
 
     found, first = [], 0

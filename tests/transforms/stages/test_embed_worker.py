@@ -25,7 +25,7 @@ from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
-from model.engine.states import Memory, States, Wanted
+from model.engine.states import BlockPool, States, Wanted
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
 from transforms.runtime import worker as runtime_worker
@@ -298,7 +298,7 @@ def test_the_shards_of_a_task_are_one_call(root: Root, monkeypatch: pytest.Monke
 
 
 def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, memory, n_shards = Root(tmp_path), Memory(), 12
+    root, memory, n_shards = Root(tmp_path), BlockPool(), 12
     put_part(root, [["a", "b"]] * 4 * n_shards)
     manifest = make_manifest(lengths=(2,) * 4 * n_shards, parts=(4 * n_shards,), shard_rows=8)
     write_manifest(root, manifest)
