@@ -31,7 +31,7 @@ def all_bytes(folder: Path) -> bytes:
 def test_a_job_s_storage_options_are_not_repeated(embed: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "store"
     given = ("--storage-options", OPTIONS)
-    assert embed(out, *given, "--log-level", "debug")
+    assert embed(out, *given, "--log-level", "debug") == Exit.COMPLETE
     assert main(["report", str(out), *given]) == Exit.COMPLETE
     assert main(["info", str(out), *given]) == Exit.COMPLETE
     assert main(["info", str(out), *given, "--json"]) == Exit.COMPLETE
