@@ -1,5 +1,6 @@
 """What stands where AllenNLP's modules have their biLM: the states of sentences, read from a store or computed."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,22 @@ class LiveModel:
         return model
 
 
+def live_model(
+    store: Readable | None,
+    options_file: str | os.PathLike[str] | None,
+    weight_file: str | os.PathLike[str] | None,
+    model: str | None,
+    **settings: Any,
+) -> LiveModel | None:
+    """The model of two files, or the one called ``model``; None without any. TypeError for two, and for options alone."""
+    if options_file is not None and (weight_file is None or model is not None):
+        raise TypeError(f"options_file={options_file}: options are of a weight_file: give both, or model=… alone")
+    if weight_file is not None and model is not None:
+        raise TypeError(f"weight_file={weight_file} and model={model!r}: give one of them")
+    name = model if weight_file is None else os.fspath(weight_file)
+    return None if name is None else LiveModel(name, store, options=options_file and os.fspath(options_file), **settings)
+
+
 class BiLM(nn.Module):
     """`_elmo_lstm` of `Elmo`, `elmo_bilm` of `ElmoEmbedder`: AllenNLP's `_ElmoBiLm` by its names, without its weights.
 
@@ -101,6 +118,7 @@ class BiLM(nn.Module):
 
     Attributes:
         num_layers: L+1, as AllenNLP counts them.
+        where: what errors call the store, or the model.
         boundaries: whether rows of BOS and EOS are there.
 
     Raises:
@@ -112,11 +130,11 @@ class BiLM(nn.Module):
         self._elmo_lstm = _Carried()
         self._store, self._live = store, live
         rows_of: Any = live.loaded() if store is None and live is not None else store
-        self._where, self.boundaries = ("the model", True) if store is None else (store.url, store.boundaries)
+        self.where, self.boundaries = ("the model", True) if store is None else (store.url, store.boundaries)
         try:
             self.num_layers = layout.n_layers(rows_of.states) + 1
         except ValueError as error:
-            raise StoreError(f"{self._where}: {error}") from error
+            raise StoreError(f"{self.where}: {error}") from error
         self._no_rows = np.empty((0, len(rows_of.states), rows_of.channels), np.float32 if store is None else store.dtype)
 
     def get_output_dim(self) -> int:
@@ -124,7 +142,7 @@ class BiLM(nn.Module):
         return 2 * self._no_rows.shape[2]
 
     def forward(self, inputs: Inputs) -> dict[str, Any]:
-        """`activations`: L+1 layers, float32 [B, timesteps + 2, 2p], zeros behind each sentence; `mask`, of the same rows.
+        """`activations`: L+1 layers, float32 [B, timesteps + 2, 2p], zeros behind each sentence; `mask`, int64, of the same rows.
 
         ``inputs`` as of `Elmo`. Errors as there; StoreError for a store without the rows of BOS and EOS.
         """
@@ -133,7 +151,7 @@ class BiLM(nn.Module):
         rows = self.rows(inputs)
         together, mask = padded(layers_of_states(scaled(rows.states, rows.scale).float()).split(rows.lengths))
         device = inputs.device if isinstance(inputs, torch.Tensor) else together.device
-        return {"activations": list(together.to(device).unbind(2)), "mask": mask.to(device)}
+        return {"activations": list(together.to(device).unbind(2)), "mask": mask.to(device, torch.int64)}
 
     def rows(self, inputs: Inputs) -> BatchRows:
         """The rows that inputs of any kind stand for, as of `Elmo`."""
@@ -167,7 +185,7 @@ class BiLM(nn.Module):
         missing = [text for text, number in numbers.items() if number is None]
         if missing and self._live is None:
             raise SentenceNotFoundError(
-                f"{self._where} has no sentence of these {len(missing[0])} tokens: {' '.join(map(_shown, missing[0]))}"
+                f"{self.where} has no sentence of these {len(missing[0])} tokens: {' '.join(map(_shown, missing[0]))}"
                 + (f" (nor {len(missing) - 1} others of this batch)" if len(missing) > 1 else "")
                 + ": embed it into the store, or give model=… to compute such sentences"
             )

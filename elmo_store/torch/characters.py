@@ -36,6 +36,14 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     return torch.from_numpy(ids)
 
 
+class CharacterIndexer:
+    """AllenNLP's `ELMoTokenCharactersIndexer`, as far as programs ask one for ids."""
+
+    def tokens_to_indices(self, tokens: Sequence[Any], vocabulary: Any, index_name: str) -> dict[str, list[list[int]]]:
+        """The character ids [n, 50] of tokens (their ``text``), under ``index_name``; a vocabulary is not needed."""
+        return {index_name: [_ids(token.text) for token in tokens]}
+
+
 def check_tokens(batch: Sequence[Sequence[str]]) -> None:
     """TypeError unless a batch is of lists of tokens: a string would be taken for a list of its characters."""
     if isinstance(batch, str) or any(isinstance(sentence, str) for sentence in batch):

@@ -4,8 +4,9 @@ Source: `allennlp.modules.elmo.Elmo` (0.9.0). What it computes with each batch, 
 same.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
-from elmo_store.torch.bilm import BatchRows, BiLM, Inputs, LiveModel
+from elmo_store.torch.bilm import BatchRows, BiLM, Inputs, live_model
 from elmo_store.torch.mix import ScalarMix, scaled
 
 
@@ -24,7 +25,7 @@ class Elmo(nn.Module):
     (`_elmo_lstm.…`) are passed over here, and are all that its module misses in one of ours (``strict=False``).
 
     Args:
-        store: an open store with every state of its model (or a view of one), or its URL.
+        store: an open store with every state of its model (or a view of one), or its URL. None: all is computed.
         num_output_representations: how many mixes.
         requires_grad: only False: a store's states are frozen (γ and w are learned in any case).
         do_layer_norm: each layer is normalised over all real rows of the batch, BOS and EOS among them, as AllenNLP does; the
@@ -32,40 +33,46 @@ class Elmo(nn.Module):
         dropout: on the padded representations, while training.
         keep_sentence_boundaries: give the rows of BOS and EOS too; the store must have them.
         scalar_mix_parameters: logits of the layers, the same in every mix, which are not trained then.
-        model: computes a sentence that the store does not have: the store's own model, as a name, a folder or a URL. Without one
-            such a sentence is an error. Needs the extra ``embed``.
-        mask_dtype: of the mask; AllenNLP before 1.0 gave torch.long.
+        options_file, weight_file, or model: the model's files, or its name, folder or URL. It computes a sentence that the store
+            does not have, and must be the store's own; without it such a sentence is an error. Needs the extra ``embed``.
+        vocab_to_cache: taken for AllenNLP's sake; results are the same without it.
 
     Raises:
+        TypeError: neither a store nor a model; two models.
         StoreError: the store can't give what is asked for, and what to do.
     """
 
     def __init__(
         self,
-        store: Readable | str,
-        num_output_representations: int,
+        store: Readable | str | None = None,
+        num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
         dropout: float = 0.5,
         keep_sentence_boundaries: bool = False,
         scalar_mix_parameters: Sequence[float] | None = None,
         *,
+        options_file: str | os.PathLike[str] | None = None,
+        weight_file: str | os.PathLike[str] | None = None,
         model: str | None = None,
-        mask_dtype: torch.dtype = torch.bool,
+        vocab_to_cache: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self.store: Readable = open_store(store) if isinstance(store, str) else store
+        self.store: Readable | None = open_store(store) if isinstance(store, str) else store
+        live = live_model(self.store, options_file, weight_file, model)
+        if self.store is None and live is None:
+            raise TypeError("there is nothing to read or to compute with: give a store, or options_file and weight_file")
+        self._elmo_lstm = BiLM(self.store, live)
+        where = self._elmo_lstm.where
         if requires_grad:
             raise StoreError(
-                f"requires_grad=True trains the biLM, whose states {self.store.url} holds frozen: that takes the biLM itself; "
+                f"requires_grad=True trains the biLM, whose states {where} gives frozen: that takes the biLM itself; "
                 "γ and the layers' weights are learned without it"
             )
-        if (do_layer_norm or keep_sentence_boundaries) and not self.store.boundaries:
+        if (do_layer_norm or keep_sentence_boundaries) and not self._elmo_lstm.boundaries:
             asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
-            raise StoreError(f"{asked} needs the rows of BOS and EOS, which {self.store.url} has not: embed with --boundaries")
-        self._elmo_lstm = BiLM(self.store, None if model is None else LiveModel(model, self.store))
+            raise StoreError(f"{asked} needs the rows of BOS and EOS, which {where} has not: embed with --boundaries")
         self._keep_boundaries, self._shifted = keep_sentence_boundaries, keep_sentence_boundaries and do_layer_norm
-        self._mask_dtype = mask_dtype
         self._dropout = nn.Dropout(dropout)
         self.num_output_representations = num_output_representations
         n_layers = self._elmo_lstm.num_layers
@@ -76,9 +83,7 @@ class Elmo(nn.Module):
                 trainable=scalar_mix_parameters is None,
             )
             if len(mix.scalar_parameters) != n_layers:
-                raise ValueError(
-                    f"scalar_mix_parameters has {len(mix.scalar_parameters)} logits, {self.store.url} has {n_layers} layers"
-                )
+                raise ValueError(f"scalar_mix_parameters has {len(mix.scalar_parameters)} logits, {where} has {n_layers} layers")
             self.add_module(f"scalar_mix_{k}", mix)
         self.register_load_state_dict_pre_hook(_without_bilm)
 
@@ -91,17 +96,23 @@ class Elmo(nn.Module):
         """2p, the width of a representation."""
         return self._elmo_lstm.get_output_dim()
 
-    def forward(self, inputs: Inputs) -> dict[str, Any]:
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Self:
+        """An `Elmo` of a dictionary, or AllenNLP's `Params`, that has its arguments by name."""
+        return cls(**dict(params))
+
+    def forward(self, inputs: Inputs, word_inputs: torch.Tensor | None = None) -> dict[str, Any]:
         """The representations of a batch.
 
         Args:
             inputs: sentence numbers, int [B]; or lists of tokens, or character ids int [B, timesteps, 50] of `batch_to_ids` (or
                 with more dimensions before), both found by their text (`Readable.find_text`); or a batch of `collate`, whose
                 states were read by a DataLoader's workers.
+            word_inputs: taken for AllenNLP's sake: ids of a cached vocabulary; the character ids say the same.
 
         Returns:
             `elmo_representations`: float32 [B, timesteps, 2p], one for each mix, zeros behind each sentence (dropped out like the
-            rest); `mask`: [B, timesteps], True for real tokens. With more dimensions of ids, as many of theirs.
+            rest); `mask`: int64 [B, timesteps], 1 for real tokens. With more dimensions of ids, as many of theirs.
 
         Raises:
             SentenceNotFoundError: the store has no such number or text, and there is no model; names the first sentence.
@@ -123,13 +134,13 @@ class Elmo(nn.Module):
             behind = mixed[-1] if self._shifted else mixed.new_zeros(mixed.shape[-1:])
             padded = behind.expand(*mask.shape, -1).masked_scatter(mask[..., None], mixed[: len(kept)][kept])
             representations.append(self._dropout(padded).view(*rows.lead, *padded.shape[1:]))
-        return {"elmo_representations": representations, "mask": mask.to(self._mask_dtype).view(*rows.lead, width)}
+        return {"elmo_representations": representations, "mask": mask.long().view(*rows.lead, width)}
 
     def _layout(self, rows: BatchRows) -> tuple[torch.Tensor, torch.Tensor, int]:
         """Which rows are given, bool [rows]; how many of each sentence, int64 [B]; the padded length."""
         lengths = torch.tensor(rows.lengths, dtype=torch.int64)
         kept = torch.ones(int(lengths.sum()), dtype=torch.bool)
-        if self.store.boundaries and not self._keep_boundaries:
+        if self._elmo_lstm.boundaries and not self._keep_boundaries:
             stops, filled = lengths.cumsum(0), lengths > 0
             kept[(stops - lengths)[filled]] = False
             kept[stops[filled] - 1] = False

@@ -19,8 +19,8 @@ from elmo_store.reading.rows import Readable
 from elmo_store.storage.process import temporary_tag
 from elmo_store.storage.root import Root
 from elmo_store.store import open as open_store
-from elmo_store.torch.bilm import BiLM, LiveModel
-from elmo_store.torch.characters import check_tokens
+from elmo_store.torch.bilm import BiLM, live_model
+from elmo_store.torch.characters import CharacterIndexer, check_tokens
 from elmo_store.torch.dataset import padded
 
 _ORIGINAL = "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/elmo_2x4096_512_2048cnn_2xhighway_"
@@ -52,6 +52,7 @@ class ElmoEmbedder:
 
     Attributes:
         elmo_bilm: what stands for AllenNLP's biLM.
+        indexer: what stands for AllenNLP's `ELMoTokenCharactersIndexer`.
 
     Raises:
         StoreError: a store without some states.
@@ -68,19 +69,15 @@ class ElmoEmbedder:
         model: str | None = None,
         start_state: Literal["zero", "warm"] = "zero",
     ) -> None:
-        if options_file is not None and (weight_file is None or model is not None):
-            raise TypeError(f"options_file={options_file}: options are of a weight_file: give both, or model=… alone")
-        if weight_file is not None and model is not None:
-            raise TypeError(f"weight_file={weight_file} and model={model!r}: give one of them")
         if cuda_device >= 0 and torch.cuda.is_available() and cuda_device != torch.cuda.current_device():
             raise ValueError(f"cuda_device={cuda_device}: call torch.cuda.set_device({cuda_device}) first")
         self.cuda_device = cuda_device
-        if store is None and model is None and weight_file is None:
+        if store is None and model is None and options_file is None and weight_file is None:
             options_file, weight_file = DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-        name = model if weight_file is None else os.fspath(weight_file)
-        settings = {"options": options_file and os.fspath(options_file), "device": "cpu" if cuda_device < 0 else "cuda"}
         readable = open_store(store) if isinstance(store, str) else store
-        live = None if name is None else LiveModel(name, readable, start_state=start_state, **settings)
+        device = "cpu" if cuda_device < 0 else "cuda"
+        live = live_model(readable, options_file, weight_file, model, start_state=start_state, device=device)
+        self.indexer = CharacterIndexer()
         self.elmo_bilm = BiLM(readable, live)
 
     def embed_sentence(self, sentence: Sequence[str]) -> Array:
@@ -104,11 +101,11 @@ class ElmoEmbedder:
             yield from self.embed_batch(batch)
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Layers [B, L+1, longest, 2p], zeros behind each sentence, and the bool mask [B, longest]; on the ``cuda_device``."""
+        """Layers [B, L+1, longest, 2p], zeros behind each sentence, and the mask, int64 [B, longest]; on the ``cuda_device``."""
         rows = [torch.from_numpy(own.swapaxes(0, 1)) for own in self.embed_batch(batch)]
         together, mask = padded(rows)
         device = "cpu" if self.cuda_device < 0 else f"cuda:{self.cuda_device}"
-        return together.transpose(1, 2).to(device), mask.to(device)
+        return together.transpose(1, 2).to(device), mask.to(device, torch.int64)
 
     def embed_file(
         self,

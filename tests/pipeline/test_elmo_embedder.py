@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -19,7 +20,7 @@ import torch
 import elmo_store
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.exports import export
-from elmo_store.torch import ElmoEmbedder
+from elmo_store.torch import ElmoEmbedder, batch_to_ids
 from elmo_store.torch.embedder import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from model.files.registry import random_weights
 from pipeline.main import main
@@ -84,16 +85,23 @@ def test_layers_and_order_are_theirs(embedders: Embedders, theirs: Any, files: t
         assert [own.shape for own in found] == [(3, len(sentence), 32) for sentence in batch], name
         for a, b, sentence in zip(found, wanted, batch, strict=True):
             if sentence:  # theirs gives [3, 0, 1024] whatever the model
-                np.testing.assert_allclose(a, b, atol=2e-6, rtol=1e-5, err_msg=name)
+                np.testing.assert_allclose(a, b, atol=3e-6, rtol=1e-5, err_msg=name)
         assert embedder.embed_sentence([]).shape == (3, 0, 32)
         assert embedder.embed_sentence(SENTENCES[2]).tobytes() == found[3].tobytes()  # whatever was asked before
         ours, real = embedder.batch_to_embeddings(batch)
-        assert torch.equal(real, mask.bool())
-        torch.testing.assert_close(ours, activations, atol=2e-6, rtol=1e-5)
+        assert torch.equal(real, mask)
+        torch.testing.assert_close(ours, activations, atol=3e-6, rtol=1e-5)
     new = [["never", "embedded"]]
-    np.testing.assert_allclose(embedders["files"].embed_batch(new)[0], theirs(*files).embed_batch(new)[0], atol=2e-6, rtol=1e-5)
+    np.testing.assert_allclose(embedders["files"].embed_batch(new)[0], theirs(*files).embed_batch(new)[0], atol=3e-6, rtol=1e-5)
     parameters = inspect.signature(ElmoEmbedder).parameters.values()
     assert [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY] == list(inspect.signature(theirs).parameters)
+
+
+def test_its_indexer_gives_their_ids(embedders: Embedders) -> None:
+    words = [*SENTENCES[2], "<S>", ""]
+    tokens = [SimpleNamespace(text=word) for word in words]
+    found = embedders["store"].indexer.tokens_to_indices(tokens, None, "character_ids")
+    assert found == {"character_ids": batch_to_ids([words])[0].tolist()}
 
 
 def test_stores_and_models_agree_to_the_last_bit(embedders: Embedders) -> None:
@@ -232,7 +240,7 @@ def test_their_file(embedders: Embedders, theirs: Any, files: tuple[str, str], t
         assert found.pop("sentence_to_index", None) == wanted.get("sentence_to_index")
         for key, vectors in found.items():
             assert vectors.dtype == np.float32
-            np.testing.assert_allclose(vectors, wanted[key], atol=2e-6, rtol=1e-5)
+            np.testing.assert_allclose(vectors, wanted[key], atol=3e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("layers", ["all", "top", "average"])

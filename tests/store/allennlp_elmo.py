@@ -83,7 +83,7 @@ class Elmo(nn.Module):
                 mixed = inner
             kept.append(self._dropout(mixed))
         lengths = mask.sum(1) if self._keep else (mask.sum(1) - 2).clamp(min=0)
-        return {"elmo_representations": kept, "mask": torch.arange(kept[0].shape[1])[None] < lengths[:, None]}
+        return {"elmo_representations": kept, "mask": (torch.arange(kept[0].shape[1])[None] < lengths[:, None]).long()}
 
 
 def original_embedder(wheel: Path) -> types.ModuleType:
