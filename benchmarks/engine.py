@@ -2,22 +2,17 @@
 
 engine     for each precision, random weights, real text, medians: (a) the best product that libraries reach here, (b) the LSTM's
            rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what was really
-           multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack
+           multiplied, (c) tokens/s
 precision  how far each precision's states are from float32's, state by state; float32 is tested against float64
-scaling    is time linear in tokens? Calls of many sentences, and of one endless one
-shapes     steps by their lanes and blocks, in turns, for each precision: what `model.engine.cpu.step_shape` should choose here
 """
 
 import argparse
-import gc
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +21,9 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.shared.support import Table, in_turns, machine, options_of, peak_resident
-from benchmarks.shared.texts import SHAPES, Sentences, made_up_text, running_text, take
+from benchmarks.shared.texts import SHAPES, Sentences, running_text, take
 from elmo_store.format.layout import state_names
-from model.engine.cell import select_cell
 from model.engine.cpu import step_shape
-from model.engine.device import Direction, Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.products import Int8Linear, PackedLinear, has_amx, onednn_problem
 from model.files.registry import load_model, random_weights
@@ -39,11 +32,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 
 SQUARE = 4096
-PLAIN_BATCH = 64  # sentences
-SCALED, ENDLESS = (16_384, 65_536, 262_144), (1_000, 10_000, 100_000)  # tokens of a call of many sentences, of one
-TABLES = ("engine", "precision", "scaling", "shapes")
-STEP_SHAPES = ((128, 1), (256, 1), (512, 1), (128, 8), (256, 8), (512, 8))  # lanes, blocks
-STEPS, STEP_WORDS = 3, 1024  # of a call; words whose gates are in the table
+TABLES = ("engine", "precision")
 
 
 @dataclass
@@ -115,31 +104,6 @@ def _repeated(work: Callable[[], object], calls: int, device: torch.device) -> C
     return run
 
 
-def plain_stack(options: BiLMOptions, dtype: torch.dtype, device: torch.device) -> Callable[[list[int]], None]:
-    """What everyone knows: L layers of torch.nn.LSTM(proj_size) a direction, for padded batches of sentences of these lengths.
-
-    No character CNN, no clips, no skip connections, and the output is thrown away: it only has to be fast.
-    """
-    p, d = options.projection_dim, options.dim
-    layers = [
-        [torch.nn.LSTM(p, d, proj_size=p).to(device=device, dtype=dtype).eval() for _ in range(options.n_layers)] for _ in "fb"
-    ]
-
-    @torch.no_grad()
-    def run(lengths: list[int]) -> None:
-        for low in range(0, len(lengths), PLAIN_BATCH):
-            part = lengths[low : low + PLAIN_BATCH]
-            x = torch.randn(max(part) + 2, len(part), p).to(device=device, dtype=dtype)  # [T, B, p], with BOS and EOS
-            for direction in layers:
-                output = x
-                for layer in direction:
-                    output = layer(output)[0]
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    return run
-
-
 def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
     """One precision's part of the table, printed as it is measured."""
     options, device = weights.options, torch.device("cuda" if settings.on_cuda else "cpu")
@@ -170,14 +134,6 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
         f"{1 - stats.cells_used / stats.cells_asked:.1%} of cells, peak memory {peak_resident(os.getpid()) / 2**30:.2f} GiB",
         flush=True,
     )
-    del embedder
-    gc.collect()
-    stack, lengths = plain_stack(options, settings.dtype, device), [len(s) for s in take(text, args.tokens // 8)]
-    print(f"(d) torch.nn.LSTM(proj_size) × {2 * options.n_layers}, batches of {PLAIN_BATCH}, no characters, no output:")
-    taken = in_turns({"as they come": lambda: stack(lengths), "sorted by length": lambda: stack(sorted(lengths))}, args.repeats)
-    for name, seconds in taken.items():
-        rate = sum(lengths) / seconds
-        print(f"    sentences {name:18s} {rate:,.0f} tokens/s; the engine is {tokens_s / rate:.1f} × as fast", flush=True)
 
 
 def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
@@ -199,42 +155,6 @@ def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[lis
             table.row(state, *(f"{value:.2e}" for value in errors), f"{cosine.mean():.6f}", f"{cosine.min():.6f}")
 
 
-def scaling(weights: BiLMWeights, settings: EngineSettings) -> None:
-    """Each row is a call."""
-    embedder, text = Embedder(weights, StartState.zero(weights.options), settings), made_up_text()
-    measure(embedder, take(text, 4096))  # warms up
-    table = Table(f"precision {settings.precision}", "call", "tokens", "seconds", "µs/token")
-    for name, sizes in (("sentences", SCALED), ("one sentence", ENDLESS)):
-        for tokens in sizes:
-            sentences = take(text, tokens)
-            run = measure(embedder, [list(chain(*sentences))] if name == "one sentence" else sentences)
-            table.row(name, run.tokens, run.seconds, run.seconds / run.tokens * 1e6)
-
-
-def shapes(weights: BiLMWeights, settings: EngineSettings, rounds: int) -> None:
-    """Steps of one direction in one precision, all lanes full, on one thread; processor time, which other work disturbs less."""
-    cpu, ops, generator = torch.device("cpu"), select_cell(torch.device("cpu"), settings.cell), np.random.default_rng(0)
-
-    def run(lanes: int, blocks: int) -> Callable[[], object]:
-        layout = Layout(
-            settings.dtype, cpu, lanes, STEPS, STEP_WORDS, 128, packed=True, blocks=blocks, quantised=settings.quantised
-        )
-        direction = Direction(weights, StartState.zero(weights.options), 0, layout, ops)
-        direction._rows.normal_()
-        window = generator.integers(0, STEP_WORDS, (STEPS, lanes)), generator.random((STEPS, lanes)) < 0.05
-        return partial(direction.run_window, window)
-
-    torch.set_num_threads(1)
-    works = {shape: run(*shape) for shape in STEP_SHAPES}
-    taken = in_turns(works, rounds, clock=time.process_time)
-    table = Table(f"precision {settings.precision}", "lanes × blocks", "µs a lane's step", "of the first's", "GFLOP/s")
-    flops = lstm_flops(weights.options) / 2 - 2.0 * weights.options.projection_dim * 4 * weights.options.dim
-    first = taken[STEP_SHAPES[0]] / STEP_SHAPES[0][0]
-    for (lanes, blocks), seconds in taken.items():
-        each = seconds / lanes
-        table.row(f"{lanes} × {blocks}", each / STEPS * 1e6, f"{each / first:.1%}", round(flops * STEPS / each / 1e9))
-
-
 def main() -> None:
     parser = options_of(__doc__, TABLES, default="engine")
     add = parser.add_argument
@@ -251,11 +171,6 @@ def main() -> None:
     weights = load_model(args.model)[1] if args.model else random_weights(SHAPES[args.shape])
     if "precision" in args.tables:
         precision(weights, args, text)
-    if "scaling" in args.tables:
-        scaling(weights, EngineSettings(precision=(args.precision or ["float32"])[0], device=args.device))
-    if "shapes" in args.tables:
-        for name in args.precision or ["float32", "bfloat16"]:
-            shapes(weights, EngineSettings(precision=name, device="cpu"), args.repeats)
     if "engine" in args.tables:
         args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
         for name in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:

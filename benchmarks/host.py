@@ -4,18 +4,12 @@ The job is ``elmo-store embed`` in this process, with rows of 5 x 512 states in 
 states are a buffer that is there already, its calls take as long as --rate says. All else is done as in any job: text is read and
 tokenised, calls are planned for a GPU's lanes, shards are encoded, hashed, put and marked, under a lease with its heartbeats.
 
-The table says which steps take the processor seconds of this process, each without the steps within it. Then how long a thread
-that needs the interpreter's lock every 100 us waited for it while shards were written, less its own waits for a processor: so
-long the thread that feeds a GPU would have stood still.
-
-Where other programs run, `chrt -r 1` before the command (root) keeps these out.
-
---storage memory is a folder in /dev/shm, process fsspec's memory://, s3 a server on loopback: moto's, or versitygw (PATH or
-VERSITYGW), which is fast enough. ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.
+The table says which steps take the processor seconds of this process, each without the steps within it. The store is a folder in
+/dev/shm. Where other programs run, `chrt -r 1` before the command (root) keeps these out. Options that are not its own go to
+``elmo-store embed``.
 """
 
 import argparse
-import itertools
 import sys
 import tempfile
 import threading
@@ -30,13 +24,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from torch import Tensor
 
 import elmo_store as stores
-from benchmarks.gpu.planning import LIMITS
-from benchmarks.shared.support import Table, fast_server, machine, options_of
+from benchmarks.shared.support import Table, machine, options_of, working_folder
 from benchmarks.shared.texts import SHAPES, running_text, write_lines
 from elmo_store.format import markers
 from elmo_store.format.markers import ObjectRecord
@@ -45,7 +37,10 @@ from elmo_store.storage import lease
 from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine import embedder
+from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, long_tokens
+from model.engine.cuda_direction import WINDOW
 from model.engine.device import Device
+from model.engine.planning.grid import Limits
 from model.engine.planning.host import Host
 from model.engine.states import States, Wanted, quantised
 from model.files.registry import random_weights
@@ -55,9 +50,9 @@ from transforms.runtime import job_root, worker
 from transforms.stages import embed, finish, number, plan, shards, tokenise
 
 MODEL = SHAPES["wide"]
-ROW_BYTES = 5 * MODEL.projection_dim * 2
+# Those of the GPU's engine.
+LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (), True, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)
 OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
-PROBE_SECONDS, LONG_SECONDS, ALONE_SECONDS = 100e-6, 1e-3, 4.0
 
 
 class BufferDevice(Device):
@@ -159,49 +154,6 @@ def _modules_with(name: str, value: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-class Probe:
-    """A thread that needs the interpreter's lock every 100 us, from `begin` to `end`."""
-
-    def __init__(self) -> None:
-        self._waits: list[tuple[float, float]] = []  # seconds, and their end
-        self.needed_until = 0.0  # by the clock
-        self.busy_seconds = 0.0  # of the processor, which are no job's
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
-
-    def begin(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        with open("/proc/thread-self/schedstat", "rb", buffering=0) as queued:
-            began, waited = time.perf_counter(), _queued_seconds(queued)
-            while not self._stop.is_set():
-                time.sleep(PROBE_SECONDS)
-                now, waited_now = time.perf_counter(), _queued_seconds(queued)
-                self._waits.append((now - began - PROBE_SECONDS - (waited_now - waited), now))
-                began, waited = time.perf_counter(), waited_now
-        self.busy_seconds = time.thread_time()
-
-    def summary(self) -> str:
-        """The longest of all waits, and of 99.9% of them."""
-        waits = sorted((seconds for seconds, end in self._waits if end < self.needed_until), reverse=True)
-        n_long = sum(seconds > LONG_SECONDS for seconds in waits)
-        return (
-            f"waits for the lock: longest {waits[0] * 1e3:.2f} ms, 99.9% within {waits[len(waits) // 1000] * 1e3:.2f} ms, "
-            f"of {len(waits):,}; {n_long} > 1 ms"
-        )
-
-
-def _queued_seconds(file: Any) -> float:
-    """How long the thread of this file has waited for a processor, so far."""
-    file.seek(0)
-    return int(file.read().split()[1]) * 1e-9
-
-
 def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, output: str) -> None:
     """``embed`` in this process. RuntimeError unless it ends well."""
     job_of = embed_job.job_of
@@ -222,27 +174,12 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
 
 
 def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> None:
-    """One job, its table and its waits."""
-    write, probe = embed.write, Probe()
+    """One job and its table."""
     device = BufferDevice(args.rate, max(args.call_rows, args.shard_rows), "int8" in args.options)
-    writes = itertools.count()
-
-    def probed_write(*given: Any) -> Any:
-        if next(writes) == 0:
-            probe.begin()
-        try:
-            return write(*given)
-        finally:
-            probe.needed_until = time.perf_counter()
-
-    alone()
-    touch(output, args.tokens)
-    with mock.patch.object(embed, "write", probed_write), timed_steps() as spent:
+    with timed_steps() as spent:
         began, busy = time.perf_counter(), time.process_time()
         run_job(args, device, text, model, output)
-        wall = time.perf_counter() - began
-        probe.end()
-        cpu = time.process_time() - busy - probe.busy_seconds
+        wall, cpu = time.perf_counter() - began, time.process_time() - busy
     store = stores.open(output)
     tokens, n_bytes = store.n_tokens, store.n_tokens * store.manifest.row_bytes
     title = f"{tokens:,} tokens, {n_bytes / 1e9:.1f} GB; {args.writers} writers, calls of {args.call_rows:,} rows"
@@ -254,44 +191,6 @@ def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> N
         f"\n{tokens / cpu:,.0f} tokens/s a core, {tokens / spent.seconds.total():,.0f} by the steps named; "
         f"{tokens / wall:,.0f} tokens/s of the wall's clock in {wall:.1f} s"
     )
-    print(probe.summary())
-
-
-def alone() -> None:
-    """What the same thread waits for where nothing else runs in this process: so long are the machine's own pauses."""
-    probe = Probe()
-    probe.begin()
-    time.sleep(ALONE_SECONDS)
-    probe.needed_until = time.perf_counter()
-    probe.end()
-    print(f"without a job, {probe.summary()}")
-
-
-def touch(output: str, tokens: int) -> None:
-    """Fill as much memory as the store will take once, and free it: a virtual machine gets its own when it is first touched."""
-    if output.startswith("/dev/shm/"):
-        path = Path(f"{output}.touched")
-        with path.open("wb") as file:
-            for _ in range(tokens // 16_384 + 1):
-                file.write(bytes(16_384 * ROW_BYTES))
-        path.unlink()
-    elif output.startswith("memory://"):
-        np.ones(tokens * ROW_BYTES, np.uint8)
-
-
-@contextmanager
-def storage(name: str) -> Iterator[str]:
-    """The URL of a folder that is empty, in memory where that is up to us."""
-    if name == "process":
-        yield "memory://host"
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if name in ("memory", "s3") else name) as folder:
-        if name != "s3":
-            yield folder
-            return
-        with fast_server(Path(folder)) as url:
-            print(f"by {type(Root(url).filesystem).__module__}")
-            yield f"{url}/store"
 
 
 def main() -> None:
@@ -299,17 +198,16 @@ def main() -> None:
     add = parser.add_argument
     add("--tokens", type=int, default=600_000, help="of held-out text (default: 600000; each takes 5 KB of the storage)")
     add("--rate", type=float, default=0.0, help="tokens/s of the engine (default: at once)")
-    add("--storage", default="memory", help="memory, process, s3, or a folder (default: memory)")
     add("--writers", type=int, default=8, help="threads (default: 8, as for a GPU)")
     add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
     add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")
     args, options = parser.parse_known_args()
     args.options = options
     print(machine())
-    with tempfile.TemporaryDirectory() as folder, storage(args.storage) as output:
-        text, model = write_lines(Path(folder) / "text.txt", running_text(), args.tokens), Path(folder) / "model.safetensors"
+    with working_folder() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as output:
+        text, model = write_lines(folder / "text.txt", running_text(), args.tokens), folder / "model.safetensors"
         random_weights(MODEL).save_safetensors(model)
-        measure(args, text, model, output if args.storage == "s3" else f"{output}/store")
+        measure(args, text, model, f"{output}/store")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 stability  are a sentence's bytes the same alone, in any company and order (they must be, or this ends with 1), and with other
            lanes; and how far the states are from a CPU's in float32
-engine     tokens/s of calls as large as a job's, by precision and lanes, and what each kernel of a step takes alone, beside the
-           model on paper (`benchmarks.gpu.paper`)
+engine     tokens/s of calls as large as a job's, by precision and lanes
 job        ``elmo-store embed`` into memory-backed storage: tokens/s, what the markers say of where the time went, and how much
            of it the GPU was busy (nvidia-smi)
 
@@ -18,25 +17,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
 
-from benchmarks.gpu import paper
 from benchmarks.job import run_job
 from benchmarks.shared.support import machine, options_of
 from benchmarks.shared.texts import SHAPES, Sentences, held_out_lines, made_up_text, take, write_lines, write_model
 from model.engine import embedder
 from model.engine.cuda import CudaDevice
-from model.engine.cuda_direction import CudaDirection
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.host import Prepared
 from model.engine.planning.text import Text
@@ -44,7 +39,7 @@ from model.files.registry import random_weights
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
-REPEATS, STEPS, CALLS = 10, 5, 3  # of a kernel in a row, steps of which the median counts, calls
+CALLS = 3  # of which tokens/s are taken
 PARITY = {"float32": 1e-5, "tf32": 1e-3}  # goals; bfloat16's error is told, not judged
 JOB_BYTES = {"float16": 5 * 512 * 2, "int8": 5 * 512 + 20}  # a token
 SMI = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
@@ -106,67 +101,6 @@ def stability(weights: BiLMWeights, args: argparse.Namespace) -> bool:
     return right
 
 
-def kernel_times(direction: CudaDirection, lanes: int) -> dict[str, float]:
-    """Seconds of each kernel of a step, by name and layer: asked for `REPEATS` times in a row, outside a graph."""
-    on_gpu, n_layers = direction._layout.device.type == "cuda", len(direction._gates)
-    repeats, steps = (REPEATS, STEPS) if on_gpu else (1, 1)
-    calls, marks = Counter[str](), list[tuple[str, Any, Any]]()
-
-    def mark() -> Any:
-        if not on_gpu:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            layer, began = calls[name] % n_layers, mark()
-            calls[name] += 1
-            results = [function(*given) for _ in range(repeats)]
-            marks.append((f"{name} {layer}", began, mark()))
-            return results[-1]
-
-        return call
-
-    grid = direction._grids[lanes]
-    with ExitStack() as patches, torch.no_grad():
-        patch_kernels(direction, timed, patches)
-        for _ in range(steps + 1):
-            direction._step(lanes, grid.cells[0, 0], grid.cells[1, 0], [output[0] for output in grid.outputs])
-    if on_gpu:
-        torch.cuda.synchronize()
-    taken: dict[str, list[float]] = {}
-    for name, began, ended in marks:
-        taken.setdefault(name, []).append((began.elapsed_time(ended) / 1e3 if on_gpu else ended - began) / repeats)
-    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
-
-
-def patch_kernels(direction: CudaDirection, timed: Callable[[str, Callable[..., Any]], Any], patches: ExitStack) -> None:
-    """Put timed ones in the place of what a step calls."""
-    ops = direction._ops
-    kernels = {name: timed(name, getattr(ops, name)) for name in ("load_h", "cell", "finish")}
-    patches.enter_context(mock.patch.object(direction, "_ops", SimpleNamespace(**kernels)))
-    gates = [[timed("gates", linear) for linear in layer] for layer in direction._gates]
-    projections = [timed("projection", linear) for linear in direction._projections]
-    patches.enter_context(mock.patch.multiple(direction, _gates=gates, _projections=projections))
-
-
-def window_seconds(direction: CudaDirection, lanes: int) -> float:
-    """Seconds of a window's graph, of one direction alone."""
-    grid = direction._grids[lanes]
-    if grid.graph is None:
-        return float("nan")
-    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    grid.graph.replay()
-    began.record()
-    for _ in range(STEPS):
-        grid.graph.replay()
-    ended.record()
-    ended.synchronize()
-    return began.elapsed_time(ended) / 1e3 / STEPS
-
-
 def distinct_text() -> Iterator[list[str]]:
     """Endless sentences of which no two are the same, as repeated ones are computed once: held-out, or made up."""
     known = held_out_lines("tokenised") or take(made_up_text(), 700_000)
@@ -189,25 +123,15 @@ def run_calls(engine: Embedder, prepared: Sequence[Prepared]) -> float:
 
 
 def engine(weights: BiLMWeights, args: argparse.Namespace) -> bool:
-    """For each precision and number of lanes tokens/s of calls one after another, then the kernels."""
-    text, options = distinct_text(), weights.options
+    """For each precision and number of lanes tokens/s of calls one after another."""
+    text = distinct_text()
     texts = [Text.of([SentenceRows(s, 0, len(s)) for s in take(text, args.tokens or 835_584)]) for _ in range(CALLS + 2)]
-    name = "none" if args.rehearse else torch.cuda.get_device_name()
-    card = next((card for card in paper.CARDS if card.name in name), paper.CARDS[1])
     for precision, lanes in product(args.precision, args.lanes):
         with new_engine(weights, args, precision, lanes) as made:
             prepared = [made.prepare(text) for text in texts]
             run_calls(made, prepared[:2])  # tables are filled, memory is had
             rate = sum(len(text.words) for text in texts[2:]) / run_calls(made, prepared[2:])
-            expected = paper.fill(texts[2], paper.limits_of(lanes)).rate(options, card, precision)
-            print(f"\n{precision}, {made._device.computes_on}, {made.cell}")
-            print(f"    {rate:,.0f} tokens/s; {expected:,.0f} on paper, {card.name}")
-            direction: Any = made._device.directions[0]
-            with made._device._precision():  # type: ignore[attr-defined]
-                times, window = kernel_times(direction, lanes), window_seconds(direction, lanes)
-            kernels = paper.step_kernels(options, lanes, precision)
-            print("\n".join(paper.kernel_lines(kernels, card, precision, times)))
-            print(f"    all of a step {sum(times.values()) * 1e6:.1f} µs; in a graph {window / 16 * 1e6:.1f} µs", flush=True)
+            print(f"{precision}, {made._device.computes_on}, {made.cell}: {rate:,.0f} tokens/s", flush=True)
     return True
 
 

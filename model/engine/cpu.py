@@ -27,7 +27,7 @@ FEWER_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
 def step_shape(dim: int, precision: Precision, amx: bool) -> tuple[int, int]:
     """Lanes and blocks of a step of ``dim`` cells where none are asked for. They show in no byte: each gate is a sum of its own.
 
-    Measured without AMX (`python -m benchmarks.engine shapes`); with it the products are so fast that gates should not leave the
+    Measured without AMX; with it the products are so fast that gates should not leave the
     cache, which can be measured there only.
     """
     lanes = 256 if precision == "bfloat16" or dim <= 2048 else 128

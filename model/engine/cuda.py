@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 LANES = 2048
 LEAST_LANES = 16
 # At least a job's call, of which a group is then all: its grid ends once. Cut in two, calls of held-out text ran at 73% of a
-# full grid's rate (`python -m benchmarks.gpu.paper fill`).
+# full grid's rate.
 GROUP_ROWS = 1 << 20
 LEAST_GROUP_ROWS = 1 << 12
 LONG_LANES = 64  # for sequences that 2,048 lanes would wait for; a step of 64 takes about an eighth of one of 2,048

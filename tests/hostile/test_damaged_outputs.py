@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos.job import SmallJob, contents, faults_of
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
+from tests.hostile.jobs import SmallJob, contents, faults_of
 from tests.hostile.killing import kill_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

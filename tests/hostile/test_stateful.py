@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import elmo_store
-from benchmarks.chaos.job import SmallJob, contents, faults_of
 from elmo_store.errors import StoreError
 from elmo_store.storage.lease import Lease, acquire, release
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
+from tests.hostile.jobs import SmallJob, contents, faults_of
 from tests.hostile.killing import kill_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -12,10 +12,10 @@ from pipeline.main import main
 
 pytest.importorskip("matplotlib", reason="Matplotlib is not installed: pip install '.[plot]'")
 pytest.importorskip("duckdb", reason="the explorer's packages are not installed: pip install '.[explore]'")
-from benchmarks.pictures import explore_data, report_data
 from pipeline.explore.service import ExplorerService
+from tests.look.pictures import explore_data, report_data
 
-REMEDY = "draw the pictures again: python -m benchmarks.pictures store"
+REMEDY = "draw the pictures again: python -m tests.look.pictures"
 
 
 def kept(repo_dir: Path, name: str) -> dict[str, Any]:

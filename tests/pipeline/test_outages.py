@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import fsspec
 import pytest
 
-from benchmarks.chaos.storage import NOTHING_PASSES, Proxy, faulty_way
 from elmo_store.storage import lease
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
@@ -22,6 +21,7 @@ from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.main import main
 from pipeline.progress import bars
 from pipeline.progress.bars import Screen, follow
+from tests.hostile.faulty import NOTHING_PASSES, Proxy, faulty_way
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests, remote_digests
 from tests.store.support import make_store

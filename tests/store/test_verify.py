@@ -302,6 +302,32 @@ def test_one_bad_marker_does_not_end_the_look(tmp_path: Path) -> None:
     assert "states/c/2/0/0 has 3 bytes" in found
 
 
+@pytest.mark.parametrize("form", ["zarr", "parquet"])
+def test_a_file_that_is_swapped_cut_or_of_another_store_is_named(tmp_path: Path, form: str) -> None:
+    """Every object in turn: cut, gone, in its neighbour's place, and as another store of the same shape has it."""
+    root = make(tmp_path / "store", store_forms=(form,)).root
+    older = make_store(str(tmp_path / "older"), lengths=LENGTHS[::-1], store_forms=(form,)).root
+    names = [rel for rel in root.list() if rel != layout.MANIFEST and not rel.startswith("_")]
+    for rel in names:
+        whole = root.get(rel)
+        alike = [root.get(name) for name in names if Path(name).parent == Path(rel).parent]
+        others = [*alike, *([older.get(rel)] if older.exists(rel) else [])]
+        for damaged in (whole[: len(whole) // 2], None, *others):
+            if damaged == whole:
+                continue
+            if damaged is None:
+                root.remove(rel)
+            else:
+                root.put(rel, damaged)
+            try:
+                found = faults(root, deep=False)
+            except StoreError as error:  # what is read at the door
+                found = str(error)
+            assert rel in found
+        root.put(rel, whole)
+    assert faults(root) == ""
+
+
 def test_a_changed_fingerprint_is_found_at_the_door(tmp_path: Path) -> None:
     root = make(tmp_path / "store").root
     text = root.get(layout.MANIFEST).replace(b"sha256:1", b"sha256:2")

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from benchmarks.gpu import paper
-from benchmarks.shared.texts import SHAPES, made_up_text, take
+from benchmarks.shared.texts import made_up_text, take
+from elmo_store.format.words import WordLimit
+from model.characters import BOS, EOS
 from model.engine import cell, cuda, cuda_direction, embedder
 from model.engine import device as device_module
 from model.engine.cell import select_cell
@@ -24,6 +25,7 @@ from model.engine.cuda_direction import CudaDirection
 from model.engine.device import Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.grid import Limits, plan_direction
+from model.engine.planning.host import Host
 from model.engine.planning.text import Text
 from model.engine.settings import Precision
 from model.engine.states import States
@@ -349,6 +351,8 @@ def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch,
 
 _COMPARE_KERNELS = """
 import torch
+from elmo_store.format.words import WordLimit
+from model.characters import BOS, EOS
 from model.engine import cell, cell_triton
 from model.engine.cell import CellBuffers, OutputBuffers
 torch.manual_seed(0)
@@ -431,13 +435,13 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
     assert cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS) < 512
     assert cuda.long_tokens(cuda.LANES // 2, cuda.GROUP_ROWS // 2) == cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
     lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
-    filled = paper.fill(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), paper.limits_of(cuda.LANES))
-    assert len(filled.windows) == 1
-    assert filled.used > 0.9  # 38% with the groups and long sequences of before
-    assert filled.tokens == sum(map(len, lines))
-    seconds = filled.parts(SHAPES["full"], paper.CARDS[1], "bfloat16")
-    assert all(part > 0 for part in seconds.values())
-    assert seconds["steps"] > 0.8 * sum(seconds.values())
+    window, long = cuda_direction.WINDOW, cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
+    limits = Limits([cuda.LANES], window, window * cuda.LANES, (), True, (cuda.LONG_LANES,), long, cuda.GROUP_ROWS)
+    host = Host(lambda: limits, 1 << 18, WordLimit(), (BOS, EOS))
+    prepared = host.prepare(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), boundaries=False)
+    (group,) = prepared.groups
+    plans = [grid.plan for side in group.planned for grid in side]
+    assert sum(plan.n_computed for plan in plans) > 0.9 * sum(plan.n_cells for plan in plans)
 
 
 def test_the_module_constants_fit_each_other() -> None:

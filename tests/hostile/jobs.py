@@ -12,10 +12,9 @@ import random
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,7 @@ class Command:
 
     def __init__(self, arguments: Sequence[str], log: Path, prepare: Callable[[], Any] | None = None) -> None:
         """``prepare``: called in the process before the command; what it returns, if it can be called, at the end."""
-        _CONTEXT.set_forkserver_preload(["benchmarks.chaos.preload"])
+        _CONTEXT.set_forkserver_preload(["tests.hostile.preload"])
         self.log = log
         self._process = _CONTEXT.Process(target=_run, args=(list(arguments), str(log), prepare))
         self._process.start()
@@ -197,28 +196,3 @@ def faults_of(url: str) -> list[str]:
 def differences(actual: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """Names of which the two differ."""
     return sorted(name for name in {*actual, *wanted} if actual.get(name) != wanted.get(name))
-
-
-@dataclass
-class Outcomes:
-    """What came of the faults: a row of counts a kind, and what was not as it must be."""
-
-    head: str  # of the rows' names
-    columns: tuple[str, ...]
-    rows: dict[str, Counter[str]] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def count(self, row: str, counts: Iterable[str] | Mapping[str, int], wrong: str = "") -> None:
-        """Add to a row; ``wrong``: what was not as it must be, if anything."""
-        self.rows.setdefault(row, Counter()).update(counts)
-        if wrong:
-            self.rows[row]["wrong"] += 1
-            self.wrong.append(f"{row}: {wrong}")
-
-    def table(self) -> str:
-        """As Markdown, with sums below several rows."""
-        sums = {"all": sum(self.rows.values(), Counter())} if len(self.rows) > 1 else {}
-        columns = (*self.columns, "wrong")
-        lines = [[self.head, *columns], ["---"] * (len(columns) + 1)]
-        lines += [[name, *(f"{row[column]:,}" for column in columns)] for name, row in (self.rows | sums).items()]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,4 +1,4 @@
-"""A filesystem that fails and delays: ``chaos://PATH`` is the local disk as an object store on a bad day.
+"""Storage on a bad day: ``chaos://PATH``, the local disk as an object store that fails and delays; and a network that cuts.
 
 Every operation draws what happens to it from a generator of its own seed, so that a run can be had again.
 """
@@ -6,9 +6,13 @@ Every operation draws what happens to it from a generator of its own seed, so th
 import json
 import os
 import random
+import socket
+import socketserver
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +22,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 PROTOCOL = "chaos"
 LATE_SECONDS = 0.05
+BUFFER_BYTES = 16 << 10
+NOTHING_PASSES = 2.0  # a rate of `Proxy`
 
 
 class StorageError(OSError):
@@ -107,3 +113,60 @@ def register(seed: int, counts_file: str) -> Any:
     ChaosFileSystem._draw.seed(seed)
     ChaosFileSystem.counts.clear()
     return lambda: Path(counts_file).write_text(json.dumps(ChaosFileSystem.counts))
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """Passes connections on to ``port``; of each stretch of bytes a share ``rate`` is cut off or late."""
+
+    daemon_threads = True  # clients of this very process keep their connections
+
+    def __init__(self, port: int, rate: float, seed: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.port, self.rate, self.draw = port, rate, random.Random(seed)
+        self.counts: Counter[str] = Counter()
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    server: Proxy
+
+    def handle(self) -> None:
+        self.server.counts["connections"] += 1
+        if self.server.draw.random() < self.server.rate:
+            self.server.counts["refused"] += 1
+            return
+        with socket.create_connection(("127.0.0.1", self.server.port)) as upstream:
+            answers = threading.Thread(target=self._pass_on, args=(upstream, self.request, "answer"))
+            answers.start()
+            self._pass_on(self.request, upstream, "request")
+            answers.join()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, what: str) -> None:
+        counts, rate, draw = self.server.counts, self.server.rate, self.server.draw
+        with suppress(OSError):  # the other direction was cut
+            while data := source.recv(BUFFER_BYTES):
+                counts["requests"] += what == "request"
+                fate = draw.random()
+                if fate < rate / 2:
+                    counts[f"cut in the {what}"] += 1
+                    target.sendall(data[: len(data) // 2])
+                    break
+                if fate < rate:
+                    counts["slow"] += 1
+                    time.sleep(draw.uniform(0.05, 0.5))
+                target.sendall(data)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def faulty_way(port: int, rate: float, seed: int) -> Iterator[Proxy]:
+    """A proxy before the server at ``port``."""
+    with Proxy(port, rate, seed) as proxy:
+        serving = threading.Thread(target=proxy.serve_forever, name="proxy")
+        serving.start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+            serving.join()

@@ -12,15 +12,10 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import elmo_store as stores
-from benchmarks.chaos.job import Command, SmallJob, Trap, differences
-from elmo_store.exports.formats import FORMATS
+from tests.hostile.jobs import Command, SmallJob, Trap, differences
 
+TWO_PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 Tree = dict[str, str]  # name of a file or folder, of a JSON file and each of its fields → digest or value
-EMBEDS: dict[str, tuple[str, ...]] = {
-    "Zarr": ("zarr",), "Parquet": ("parquet",), "both": ("both",), "int8": ("both", "--dtype", "int8"),
-    "compressed": ("both", "--compression", "zstd", "--checksum", "crc32c"),
-    "two processes": ("both", "--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,14 +26,7 @@ class Case:
     arguments: tuple[str, ...]  # of the command; ``{out}`` stands for the output
     other: tuple[str, ...] = ()  # options that make it another job at the same output; () if there is none
     takes_over: bool = True  # whether it has ``--take-over``
-    begins: str = (
-        ""  # it writes into what lies in this folder of the bench, of which ``{out}`` is a copy; "": there is nothing before
-    )
-
-    @property
-    def kills_at_most(self) -> int:
-        """Two processes take their time."""
-        return 10 if self.name == "embed, two processes" else 1_000_000
+    begins: str = ""  # the folder of the bench of which ``{out}`` is a copy to begin with; "": there is nothing before
 
 
 @dataclass(frozen=True)
@@ -86,21 +74,15 @@ class Bench:
         store, weights = str(self.folder / "store"), self.folder / "weights.json"
         weights.write_text(json.dumps({"a": {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, "b": {"w": [1, 0, 0], "gamma": 2.0}}))
         Command(more.arguments(store, "both"), self.folder / "log").succeed()
-        embeds = [
-            Case(f"embed, {name}", tuple(job.arguments("{out}", *options)), ("--dtype", "float32"))
-            for name, options in EMBEDS.items()
-        ]
-        exports = []
-        for name in FORMATS:
-            arguments = ("export", store, "--format", name, "--output", "{out}")
-            other = ("--weights", str(weights), "--weight-set", "a") if name == "tfhub" else ("--layers", "top")
-            exports.append(Case(f"export, {name}", arguments, other, takes_over=False))
         cases = [
-            *embeds,
-            Case("convert, int8", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
-            Case("convert, Parquet", ("convert", store, "--output", "{out}", "--store", "parquet"), ("--states", "x,fwd1")),
+            Case("embed", tuple(job.arguments("{out}", "both")), ("--dtype", "float32")),
+            Case("embed, two processes", tuple(job.arguments("{out}", "zarr", *TWO_PROCESSES)), ("--dtype", "float32")),
+            Case("convert", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
             Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
-            *exports,
+            *(
+                Case(f"export, {name}", ("export", store, "--format", name, "--output", "{out}"), ("--layers", "top"), False)
+                for name in ("npz", "safetensors", "elmoformanylangs")
+            ),
             Case("index, vectors", ("index", "{out}"), takes_over=False, begins="store"),
             Case("index, text", ("index", "{out}", "--by", "text"), takes_over=False, begins="store"),
             Case("report", ("report", "{out}"), takes_over=False, begins="store"),

@@ -1,28 +1,23 @@
-"""The pages' pictures.
+"""The README's report.png and explore.png of the sample's store, and their data, which a test compares with what is drawn today.
 
-    python -m benchmarks.pictures store STORE FOLDER        the README's report.png and explore.png, of the sample's store, and
-                                                            their data, which a test compares with what is drawn today
-    python -m benchmarks.pictures curve RUN/training FILE   a training run's curve, .svg, .png or .pdf
+    elmo-store embed examples/sample --output STORE
+    python -m tests.look.pictures STORE docs
 
-STORE is made by ``elmo-store embed examples/sample --output STORE``. The first needs a headless Chromium (apt-get install
-chromium chromium-driver) and the extras plot, explore and test, the second Matplotlib.
+Needs a headless Chromium (apt-get install chromium chromium-driver) and the extras plot, explore and test.
 """
 
+import argparse
 import json
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 import elmo_store
-from benchmarks.shared.support import options_of, working_folder
 from elmo_store.figures.plots import PICTURES
 from elmo_store.figures.plots import draw as draw_picture
-from model.training.run import CURVE, POINTS
 from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import ExplorerService
@@ -31,23 +26,18 @@ from tests.look.browser import WIDTH, chromium
 
 Data = dict[str, Any]
 WORD = "states"
-DIRECTIONS = (("forward", "#0b6fb8", "-", "o"), ("backward", "#d1600f", "--", "s"))
 EXPLORER_HEIGHT = 1350  # pixels: down to the neighbours
 
 
 def main() -> int:
-    parser = options_of(__doc__)
-    parser.add_argument("what", choices=("store", "curve"))
-    parser.add_argument("source", metavar="STORE|FOLDER")
-    parser.add_argument("output", type=Path, metavar="FOLDER|FILE")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("output", type=Path, metavar="FOLDER")
     args = parser.parse_args()
-    if args.what == "curve":
-        draw(Path(args.source), args.output)
-        return 0
     args.output.mkdir(parents=True, exist_ok=True)
-    store = elmo_store.open(args.source)
-    with working_folder() as folder, chromium(folder) as driver:
-        report(driver, store, folder / "report.html", args.output / "report.png")
+    store = elmo_store.open(args.store)
+    with tempfile.TemporaryDirectory() as folder, chromium(Path(folder)) as driver:
+        report(driver, store, Path(folder) / "report.html", args.output / "report.png")
         explore(driver, store, args.output / "explore.png")
     return 0
 
@@ -114,44 +104,6 @@ def wait(driver: Any, condition: str, seconds: float = 60) -> None:
         if time.monotonic() > end:
             raise TimeoutError(condition)
         time.sleep(0.05)
-
-
-def draw(folder: Path, output: Path) -> None:
-    """The sampled softmax's loss along the run, and, where it was measured, the full softmax's held-out perplexity.
-
-    A panel each: the two are not the same thing. OSError where there is no curve.
-    """
-    from matplotlib.figure import Figure
-
-    curve = np.loadtxt(folder / CURVE, skiprows=1, ndmin=2)  # [reports, 5]: tokens, seconds, two losses, rate
-    points = _points(folder / POINTS)  # [points, 3]: tokens, two perplexities
-    figure = Figure(figsize=(8.0 if len(points) else 5.0, 3.0), layout="constrained")
-    loss, *rest = figure.subplots(1, 2 if len(points) else 1, squeeze=False)[0]
-    for column, (name, colour, line, _) in enumerate(DIRECTIONS, 2):
-        loss.plot(curve[:, 0] / 1e6, curve[:, column], line, color=colour, label=name, linewidth=1.4)
-    loss.set_title("loss of the sampled softmax, nats", fontsize=10, loc="left")
-    for perplexity in rest:
-        for column, (name, colour, line, mark) in enumerate(DIRECTIONS, 1):
-            perplexity.plot(points[:, 0] / 1e6, points[:, column], line, color=colour, marker=mark, markersize=5, label=name)
-        for i, (tokens, *both) in enumerate(points):
-            values = dict.fromkeys(f"{value:.0f}" for value in both)
-            away = 7 if i % 2 == 0 else -15  # points, in turn above and below, so that neighbours have room
-            perplexity.annotate(", ".join(values), (tokens / 1e6, max(both)), (0, away), textcoords="offset points", ha="center")
-        perplexity.set_title("held-out perplexity, full softmax", fontsize=10, loc="left")
-        perplexity.set_xlim(loss.get_xlim())
-        perplexity.set_ylim(0, 1.2 * points[:, 1:].max())
-    for panel in (loss, *rest):
-        panel.set_xlabel("million tokens")
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(frameon=False, fontsize=9, loc="upper right" if panel is loss else "lower right")
-    figure.savefig(output, metadata={"Date": None} if output.suffix == ".svg" else None)
-
-
-def _points(path: Path) -> npt.NDArray[np.float64]:
-    """Tokens and the two perplexities of each measurement, [points, 3]; none where the run measured none."""
-    rows = path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else []
-    cells = [line.split("\t") for line in rows]
-    return np.asarray([[float(cell) for cell in (row[0], *row[2:4])] for row in cells]).reshape(-1, 3)
 
 
 if __name__ == "__main__":

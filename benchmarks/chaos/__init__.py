@@ -1,1 +1,0 @@
-"""Faults on purpose: kills, failing storage, a broken network, hostile records, flipped bits; what jobs and readers did then."""

@@ -1,1 +1,0 @@
-"""What grows with the corpus and the number of workers: `python -m benchmarks.scale`."""
