@@ -81,7 +81,8 @@ def _explore(args: argparse.Namespace) -> int:
 
 def _labels(args: argparse.Namespace, store: "Store") -> "Labels | None":
     """The labels that are to be shown. CommandError (bad location) if they can't be used."""
-    from pipeline.explore.labels import LabelError, read_labels
+    from pipeline.cli.label_files import LabelError
+    from pipeline.explore.labels import read_labels
 
     if args.labels is None:
         return None

@@ -6,28 +6,23 @@ one label or more. Nothing is quoted; an empty label is none.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
-from elmo_store.storage.failures import telling
 from elmo_store.store import Store
+from pipeline.cli.label_files import LabelError, lines_of
 
 Int = npt.NDArray[np.int64]
 SENTENCE_COLUMNS, TOKEN_COLUMN = ("id", "sentence"), "token"
 IDS_AT_ONCE = 1 << 16
 MOST_GROUPS = 5  # there is a colour for each
 Groups = tuple[list[str], Int]  # names, and the group of each occurrence
-
-
-class LabelError(ValueError):
-    """A file of labels that can't be used, or that does not belong to its store; names the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +69,6 @@ class Groupings:
             edge = int(self._store.boundaries)
             return self._labels.at(name, sentence, [at - edge for at in position])
         return values_at(self._store, name, sentence, position)
-
-
-def lines_of(url: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[tuple[int, str]]:
-    """The lines of a file in UTF-8 without their ends, numbered from 1. LabelError, OSError.
-
-    It may be on any fsspec URL, and compressed (gzip, bzip2, xz, zstd, by its name).
-    """
-    number = 0
-    how = {"encoding": "utf-8-sig", "compression": "infer", "newline": "\n", **(storage_options or {})}
-    try:
-        with telling(url), fsspec.open(url, "rt", **how) as file:
-            for number, line in enumerate(file, 1):
-                yield number, line.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise LabelError(f"{url}, after line {number}: not UTF-8 ({error.reason}): convert the file") from error
 
 
 def read_labels(url: str, store: Store, storage_options: Mapping[str, Any] | None = None) -> Labels:

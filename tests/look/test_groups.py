@@ -7,7 +7,8 @@ import pytest
 import elmo_store
 from elmo_store.figures.gather import gather
 from elmo_store.figures.groups import divided, values_at
-from pipeline.explore.labels import LabelError, read_labels
+from pipeline.cli.label_files import LabelError
+from pipeline.explore.labels import read_labels
 from pipeline.explore.service import BadRequestError, ExplorerService
 from pipeline.main import main
 from pipeline.report.page import page

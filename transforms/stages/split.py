@@ -21,7 +21,6 @@ import msgspec
 from msgspec.structs import replace
 
 from elmo_store.errors import StoreError
-from elmo_store.storage.data import crc32c_digits
 from elmo_store.storage.json_values import convert, decode_lines
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import UNITS, last_boundary, unit_of
