@@ -1,22 +1,25 @@
 """What makes versions of a collection: collecting stores, adding one that a job wrote, removing sentences, compacting.
 
-Everything is put before the version that names it, and the version on the condition that there is none of its number; so
-whenever a process ends, the newest version is whole, and the same call does what is left.
+Each holds the collection's lease while it reads the newest version, decides, and puts its own: changes happen one after the
+other. Everything is put before the version that names it; so whenever a process ends, the newest version is whole, and the same
+call does what is left.
 """
 
 import hashlib
 import json
+import logging
 import os
+import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from elmo_store.errors import LeaseHeldError, ManifestError, StoreError, StoreNotFoundError
+from elmo_store.errors import LeaseHeldError, StoreError, StoreNotFoundError
 from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.index_record import withdraw
@@ -30,12 +33,14 @@ from elmo_store.reading.store import StoreReader
 from elmo_store.reading.watched import StoreRoot
 from elmo_store.reading.writer import begun, write_store
 from elmo_store.storage.filesystems import kind_of
-from elmo_store.storage.lease import LEASES, LeaseHolder
+from elmo_store.storage.lease import LEASES, WAIT_SECONDS, LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
+_log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.1  # between looks whether another command still changes the collection
 # What a member is without, of a store that is collected: of its last run, private to its folder, or about it.
 _LEFT_OUT = (f"{layout.WORK}/", f"{layout.VECTOR_INDEX}/", "report.html", layout.MANIFEST)
 
@@ -46,16 +51,17 @@ def collect(
     """Add complete stores to the collection at ``url``, which is made if there is none; returns the version that has them.
 
     The stores stay as they are: their objects become those of members by hard links on one local disk, otherwise by copies. A
-    store that the newest version has already is left out.
+    store that was collected before is left out, also if it was changed by `remove` and `compact` since.
 
     Raises:
+        LeaseHeldError: another command changes the collection for too long.
         MemberMismatchError: a store differs from the others in what members must have in common; nothing is written.
         StoreError: a store that is not complete, or is a collection; something else stands at ``url``.
         OverlapError: a store lies in the collection, or the reverse.
     """
     root = Root(url, storage_options)
-    before = check_collection(root)
-    like = before.store if before else stores[0].manifest
+    newest = check_collection(root)
+    like = newest.store if newest else stores[0].manifest
     for store in stores:
         if not store.manifest.complete or len(store.held()) != 1 or store.held()[0].store is not store:
             raise StoreError(f"{store.url} is not a complete store: collect stores that are complete, one by one")
@@ -63,17 +69,55 @@ def collect(
             Location("collection", str(root), storage_options), [Location("store", store.url, store.root.storage_options)]
         )
         versions.check_agrees(str(root), like, store.url, store.manifest)
-    names = [name_of(store.manifest.to_json()["sha256"]) for store in stores]
-    for store, name in zip(stores, names, strict=True):
-        _copy(store, Root(root.url(layout.member(name)), storage_options))
-    return add(root, "collect", list(dict.fromkeys(names)))
+    sources = {name_of(*_contents(store)): store for store in stores}
+    with _changing(root) as holder:
+        newest = check_collection(root)
+        names = {}
+        for source, store in sources.items():
+            if newest is None or newest.of_source(source) is None:
+                names[source] = name_of(store.manifest.to_json()["sha256"])
+                target = _member_root(root, names[source])
+                _copy(store, target)
+                _index(target)
+        return _append(holder, newest, "collect", names)
+
+
+def _contents(store: StoreReader) -> tuple[str, str]:
+    """What tells the sentences and rows of a complete store from those of others."""
+    checksums = store.manifest.checksums
+    assert checksums is not None  # of a complete store
+    return checksums.shards, checksums.parts
+
+
+@contextmanager
+def _changing(root: Root) -> Iterator[LeaseHolder]:
+    """The collection's lease, once no other command has it. LeaseHeldError if one has it for longer than `WAIT_SECONDS`."""
+    deadline, is_said = time.monotonic() + WAIT_SECONDS, False
+    while True:
+        try:
+            holder = LeaseHolder.take(root, uuid.uuid4().hex)
+            break
+        except LeaseHeldError as error:
+            if time.monotonic() > deadline:
+                raise
+            if not is_said:
+                _log.warning("waiting up to %.0f s: %s belongs to %s", WAIT_SECONDS, root, error.holder)
+            is_said = True
+            time.sleep(_LOOK_SECONDS)
+    with holder:
+        root.sweep(layout.VERSIONS)
+        yield holder
+
+
+def _member_root(root: Root, name: str) -> Root:
+    return Root(root.url(layout.member(name)), root.storage_options)
 
 
 def check_collection(root: Root) -> Version | None:
     """The newest version of the collection at ``root``; None if nothing stands there, or the beginnings of one. StoreError."""
     newest = versions.newest(root)
     if newest is None:
-        strange = [name for name in root.names("") if name not in (layout.MEMBERS, layout.VERSIONS)]
+        strange = [name for name in root.names("") if name not in (layout.MEMBERS, layout.VERSIONS, LEASES)]
         if strange:
             raise StoreError(f"{root} holds {strange[0]}, and is no collection: give another folder; nothing was touched")
     return newest
@@ -84,31 +128,44 @@ def name_of(*what: str) -> str:
     return hashlib.sha256("\n".join(what).encode()).hexdigest()[:32]
 
 
-def add(root: Root, change: Change, names: Sequence[str]) -> Version:
-    """Put a version with these members too, complete stores that lie there, each with its index by text.
+def add(root: Root, name: str, source: str) -> Version:
+    """Put a version with the store ``members/NAME`` too, which an embed job has completed; ``source``: the job's identity.
 
-    MemberMismatchError, if the newest version has come about since they were begun, and they differ.
+    Returns the newest version, which is left as it is if it has the source. LeaseHeldError as `collect`; MemberMismatchError, if
+    the collection's first version has come about since the job began, and they differ.
     """
-    manifests = {name: _indexed(Root(root.url(layout.member(name)), root.storage_options)) for name in names}
+    newest = check_collection(root)
+    if newest is None or newest.of_source(source) is None:
+        _index(_member_root(root, name))  # without the lease: it takes its time
+    with _changing(root) as holder:
+        newest = check_collection(root)
+        known = newest is not None and newest.of_source(source) is not None
+        return _append(holder, newest, "embed", {} if known else {source: name})
 
-    def with_members(newest: Version | None) -> Version | None:
-        like = newest.store if newest else next(iter(manifests.values()))
-        members = list(newest.members) if newest else []
-        counts = newest.store.sizes if newest else None
-        for name, manifest in manifests.items():
-            if name in [member.name for member in members]:
-                continue
-            versions.check_agrees(str(root), like, root.url(layout.member(name)), manifest)
-            members.append(Member.of(name, manifest, like))
-            counts = manifest.sizes if counts is None else versions.added(counts, manifest.sizes)
-        if counts is None or (newest and len(members) == len(newest.members)):
-            return None
-        return versions.made(newest.number + 1 if newest else 1, change, like, members, counts)
 
-    version = versions.publish(root, with_members)
-    if version is None:
-        raise StoreError(f"{root}: no store was given")
-    return version
+def _append(holder: LeaseHolder, newest: Version | None, change: Change, names: Mapping[str, str]) -> Version:
+    """Put a version with these members too, complete stores that lie there: source → name. Without any, the newest."""
+    root = holder.root
+    manifests = {source: read_manifest(_member_root(root, name)) for source, name in names.items()}
+    if newest is not None and not manifests:
+        return newest
+    like = newest.store if newest else next(iter(manifests.values()))
+    members = list(newest.members) if newest else []
+    counts = newest.store.sizes if newest else Counts(0, 0, 0, 0, 0, 0, 0)
+    for source, manifest in manifests.items():
+        name = names[source]
+        versions.check_agrees(str(root), like, root.url(layout.member(name)), manifest)
+        members.append(Member.of(name, source, manifest, like))
+        counts = versions.added(counts, manifest.sizes)
+    return versions.publish(holder, versions.made(newest.number + 1 if newest else 1, change, like, members, counts))
+
+
+def _existing(root: Root) -> Version:
+    """The newest version of the collection at ``root``. StoreNotFoundError without one."""
+    newest = versions.newest(root)
+    if newest is None:
+        raise _no_collection(root)
+    return newest
 
 
 def _no_collection(root: Root) -> StoreNotFoundError:
@@ -120,28 +177,22 @@ def _no_collection(root: Root) -> StoreNotFoundError:
 def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
     """Put a version without the sentences that have these ids: the version, how many sentences went, ids that none had.
 
-    Their bytes stay until `compact`. StoreError if there is no collection. Nothing is put where no sentence has such an id.
+    Their bytes stay until `compact`. StoreNotFoundError if there is no collection, LeaseHeldError as `collect`. Nothing is put
+    where no sentence has such an id.
     """
-    gone = missing = 0
-
-    def without(newest: Version | None) -> Version | None:
-        nonlocal gone, missing
-        if newest is None:
-            raise _no_collection(root)
+    _existing(root)  # no lease where there is no collection
+    with _changing(root) as holder:
+        newest = _existing(root)
         store = CollectionReader(root, newest, newest.store.forms[0])
         matches = store.find_ids(ids) if ids else []
         numbers = np.unique(np.array([number for own in matches for number in own], np.int64))
-        gone, missing = len(numbers), sum(not own for own in matches)
-        if not gone:
-            return None
+        missing = sum(not own for own in matches)
+        if not len(numbers):
+            return newest, 0, missing
         members = _without(newest, store, numbers)
         counts = versions.added(newest.store.sizes, _counts_of(store, numbers), -1)
-        return versions.made(newest.number + 1, "remove", newest.store, members, counts)
-
-    version = versions.publish(root, without)
-    if version is None:
-        raise _no_collection(root)
-    return version, gone, missing
+        version = versions.made(newest.number + 1, "remove", newest.store, members, counts)
+        return versions.publish(holder, version), len(numbers), missing
 
 
 def _without(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
@@ -188,7 +239,7 @@ def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
     return Counts(len(numbers), tokens, int((spans[:, 1] - spans[:, 0]).sum()), rejected, cut, 0, 0)
 
 
-def _indexed(root: Root) -> Manifest:
+def _index(root: Root) -> Manifest:
     """The manifest of a member that is complete, once it has its index by text."""
     manifest = read_manifest(root)
     if not manifest.complete:
@@ -202,18 +253,12 @@ def _indexed(root: Root) -> Manifest:
 
 
 def _copy(store: StoreReader, target: Root) -> None:
-    """Make ``target`` what the store is, the manifest last; what is there already stays."""
-    try:
-        if read_manifest(target).to_json()["sha256"] == store.manifest.to_json()["sha256"]:
-            return
-    except (StoreNotFoundError, ManifestError):
-        pass
+    """Make ``target`` what the store is, the manifest last; what is there already stays. Nobody else may write there."""
+    target.remove_temporaries()  # of a command that was killed
     source, there = store.root, target.sizes()
     for rel, size in source.sizes().items():
         if layout.is_ours(rel) and not rel.startswith(_LEFT_OUT) and there.get(rel) != size:
             _copy_object(source, target, rel)
-    for folder in {rel.rpartition("/")[0] for rel in there} | {""}:
-        target.sweep(folder)  # what a command that was killed has half-written
     source.confirm(now=True)  # the store that was opened
     target.flush()
     target.put(layout.MANIFEST, source.get(layout.MANIFEST))
@@ -234,36 +279,33 @@ def compact(root: Root, *, keep_versions: int = 1) -> tuple[Version, list[int]]:
     That is every version with a member that the newest has not, but for the newest ``keep_versions``, and those members; then
     nothing of a removed sentence is left. Returns the newest version, and the numbers of those that went.
 
-    StoreError if there is no collection, LeaseHeldError while another one compacts it.
+    StoreNotFoundError if there is no collection, LeaseHeldError as `collect`.
     """
-    if versions.newest(root) is None:
-        raise _no_collection(root)
-    with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
-        version = versions.publish(root, lambda newest: _compacted(holder, newest))
-        if version is None:
-            raise StoreNotFoundError(f"the collection at {root} has gone")
-        return version, _sweep(holder, version, keep_versions)
+    _existing(root)  # no lease where there is no collection
+    with _changing(root) as holder:
+        newest = _existing(root)
+        if any(member.removed for member in newest.members):
+            newest = versions.publish(holder, _compacted(holder, newest))
+        return newest, _sweep(holder, newest, keep_versions)
 
 
-def _compacted(holder: LeaseHolder, newest: Version | None) -> Version | None:
-    """A version of rewritten members; None if nothing is removed in the newest."""
-    if newest is None or not any(member.removed for member in newest.members):
-        return None
+def _compacted(holder: LeaseHolder, newest: Version) -> Version:
+    """A version whose members hold nothing that is removed in the newest."""
     members = []
     for member in newest.members:
         if member.removed:
             name = name_of(member.name, json.dumps(msgspec.to_builtins(member.removed)))
             manifest = _rewritten(holder, newest, member, name)
-            member = Member.of(name, manifest, newest.store)
+            member = Member.of(name, member.source, manifest, newest.store)
         members.append(member)
     return versions.made(newest.number + 1, "compact", newest.store, members, newest.store.sizes)
 
 
 def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) -> Manifest:
     """The manifest of the store ``name``, what ``member`` keeps, which is written unless it is there."""
-    target = Root(holder.root.url(layout.member(name)), holder.root.storage_options)
+    target = _member_root(holder.root, name)
     try:
-        return _indexed(target)
+        return _index(target)
     except StoreError:  # it is not there, or not complete
         _remove_store(holder, name)
     source = CollectionReader(holder.root, versions.with_members(newest, [member]), newest.store.forms[0])
@@ -273,31 +315,32 @@ def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) 
     like = held.store.manifest
     manifest = begun(like, versions.added(like.sizes, gone, -1), job=dict(like.job) | {COMPACTED: member.name})
     write_store(holder, target, manifest, source, source, partial(rejects_in, source))
-    return _indexed(target)
+    return _index(target)
 
 
 def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int]:
     """Remove what only holds what the newest version does not; numbers of the versions that went.
 
-    Members go before the versions that name them, so that what was interrupted is found again.
+    They go last, so that what was interrupted is found again.
     """
     root, here = holder.root, {member.name for member in newest.members}
-    known = [number for number in versions.numbers(root) if number <= newest.number]
+    known = versions.numbers(root)
     names = {number: {member.name for member in versions.read_version(root, number).members} for number in known[:-1]}
     older = known[: max(0, len(known) - max(1, keep_versions))]
     gone = [number for number in older if not names[number] <= here]
     alive = here.union(*(names[number] for number in names if number not in gone))
     named = set().union(*(names[number] for number in gone))
     begun = [name for name, manifest in unversioned(root, alive | named).items() if COMPACTED in manifest.job]
+    if gone:  # what commands left beside the members about all of them
+        holder.check()
+        withdraw(root, layout.VECTOR_INDEX)
+        root.remove("report.html")
     for name in sorted(named - alive) + begun:
         holder.check()
         _remove_store(holder, name)
+    holder.check()
     for number in gone:
         root.remove(layout.version(number))
-    root.sweep(layout.VERSIONS)
-    if gone:  # what commands left beside the members about all of them
-        withdraw(root, layout.VECTOR_INDEX)
-        root.remove("report.html")
     return gone
 
 
@@ -307,13 +350,13 @@ def unversioned(root: Root, named: Collection[str]) -> dict[str, Manifest]:
     for name in root.names(layout.MEMBERS):
         if name not in named:
             with suppress(StoreError):
-                manifests[name] = read_manifest(Root(root.url(layout.member(name)), root.storage_options))
+                manifests[name] = read_manifest(_member_root(root, name))
     return manifests
 
 
 def _remove_store(holder: LeaseHolder, name: str) -> None:
     """Remove a member's objects, the manifest last; what is not a store's stays."""
-    root = Root(holder.root.url(layout.member(name)), holder.root.storage_options)
+    root = _member_root(holder.root, name)
     root.remove_many([rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
     root.remove(layout.MANIFEST)
     root.remove_temporaries()

@@ -84,14 +84,17 @@ class WeightSetError(StoreError, ValueError):
     """Mixing weights that can't be read, can't be told apart, or don't fit the store's layers."""
 
 
-class LeaseHeldError(StoreError):
-    """Another run writes to this output, or may still do so."""
+TAKE_OVER = (
+    "`elmo-store watch` follows it. If it is dead, or to be pushed aside, add --take-over: whatever is left of it then stops "
+    "before its next write."
+)
 
-    def __init__(self, where: str, holder: str) -> None:
-        self.message = (
-            f"{where} belongs to {holder}\n`elmo-store watch` follows it. If it is dead, or to be pushed aside, add --take-over: "
-            "whatever is left of it then stops before its next write."
-        )
+
+class LeaseHeldError(StoreError):
+    """Another run writes to this output, or may still do so. ``remedy``: `TAKE_OVER` of a command that has this option."""
+
+    def __init__(self, where: str, holder: str, remedy: str = "Wait until it ends, then run the same command again.") -> None:
+        self.message = f"{where} belongs to {holder}\n{remedy}"
         self.where, self.holder = where, holder
 
 

@@ -114,10 +114,13 @@ def verify(
         raise ValueError("verify(deep=True, quick=True): a quick look reads nothing, a deep one everything: choose one")
     if not store.manifest.complete:
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
-    reports = [_Check(held.store, progress or (lambda _: None), quick).run(deep) for held in store.held()]
+    unopened: list[StoreError] = []
+    reports = [_Check(held.store, progress or (lambda _: None), quick).run(deep) for held in store.held(unopened)]
     summed = ("shards", "objects", "bytes", "sentences", "by_size")
     sums = {name: sum(getattr(report, name) for report in reports) for name in summed}
-    return VerifyReport(**sums, deep=deep, quick=quick, faults=tuple(fault for report in reports for fault in report.faults))
+    faults = [Fault(str(error), isinstance(error, ShardMissingError)) for error in unopened]
+    faults += [fault for report in reports for fault in report.faults]
+    return VerifyReport(**sums, deep=deep, quick=quick, faults=tuple(faults))
 
 
 class _Check:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.errors import TAKE_OVER, LeaseHeldError, LeaseLostError, StoreError
 from elmo_store.exports.formats import KNOWN, Format
 from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
@@ -165,7 +165,11 @@ class Place:
     def _held(self, *, take_over: bool = False, on_wait: Callable[[str], None] = lambda text: None) -> Iterator[LeaseHolder]:
         """The lease; before and after, what runs left beside the place is removed."""
         try:
-            with LeaseHolder.take(self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=on_wait) as holder:
+            try:
+                taken = LeaseHolder.take(self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=on_wait)
+            except LeaseHeldError as error:
+                raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
+            with taken as holder:
                 self._sweep()
                 try:
                     yield holder

@@ -1,14 +1,15 @@
 """A version of a collection, ``versions/NNNNNNNN.json``: which stores it is made of, and which of their sentences are removed.
 
-A collection is a folder with stores in ``members/``, none of which ever changes, and numbered versions, each put once, on the
-condition that there is none of its number. Members are named by 32 hexadecimal digits: nothing a version says is a path.
+A collection is a folder with stores in ``members/``, none of which ever changes, and numbered versions. Each version is put once,
+by the command that holds the collection's lease, under the number after the newest one's. The newest version is never removed, so
+no number is used twice. Members are named by 32 hexadecimal digits: nothing a version says is a path.
 """
 
 import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,16 +18,25 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.errors import ManifestError, MemberMismatchError, ShardCorruptError, StoreNotFoundError, StoreVersionError
+from elmo_store.errors import (
+    LeaseLostError,
+    ManifestError,
+    MemberMismatchError,
+    ShardCorruptError,
+    StoreNotFoundError,
+    StoreVersionError,
+)
 from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, Counts, Form, InputInfo, Manifest, check_layout
 from elmo_store.format.markers import is_sealed, sealed
 from elmo_store.format.typed import Count, Size
 from elmo_store.storage.data import TooLargeError
 from elmo_store.storage.json_values import MOST_JSON_BYTES, decode
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
 
-_NAMED = re.compile("(?:[0-9a-f]{32} [0-9a-f]{64} )*")  # all members at once: a pattern of each would take half of the opening
+# All members at once: one by one they take half of the opening.
+_NAMED = re.compile("(?:[0-9a-f]{32} [0-9a-f]{32} [0-9a-f]{64} )*")
 Change = Literal["collect", "embed", "remove", "compact"]
 # What members must have in common; a mix's weights too.
 SAME = ("kind", "dtype", "precision", "boundaries", "states", "channels")
@@ -67,6 +77,8 @@ class Member(msgspec.Struct, frozen=True):
 
     Attributes:
         name: 32 hexadecimal digits.
+        source: what it was made of, 32 hexadecimal digits: the contents of the store that was collected, or the job that embedded
+            it. `compact` rewrites a member under another name and keeps this, so a source is added once.
         sha256: its manifest's own hash.
         counts: its own, removed sentences too.
         inside: how it is laid out, None where it is as the version's ``store`` says.
@@ -74,16 +86,17 @@ class Member(msgspec.Struct, frozen=True):
     """
 
     name: str
+    source: str
     sha256: str
     counts: Counts
     inside: Inside | None = None
     removed: tuple[Removed, ...] = ()
 
     @classmethod
-    def of(cls, name: str, manifest: Manifest, like: Manifest) -> "Member":
+    def of(cls, name: str, source: str, manifest: Manifest, like: Manifest) -> "Member":
         """A complete store that lies there. ``like``: the version's ``store``."""
         inside = Inside.of(manifest)
-        return cls(name, manifest.to_json()["sha256"], manifest.sizes, None if inside == Inside.of(like) else inside)
+        return cls(name, source, manifest.to_json()["sha256"], manifest.sizes, None if inside == Inside.of(like) else inside)
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -118,6 +131,10 @@ class Version:
         """Sentences, rows, shards and parts of each member, removed ones too [n, 4]."""
         counts = [member.counts for member in self.members]
         return np.array([(own.sentences, own.rows, own.shards, own.parts) for own in counts], np.int64)
+
+    def of_source(self, source: str) -> Member | None:
+        """The member that was made of it, None without one."""
+        return next((member for member in self.members if member.source == source), None)
 
     def manifest_of(self, member: Member) -> Manifest:
         """A member's manifest as far as its reading needs it."""
@@ -250,10 +267,10 @@ def _check(version: Version, number: int) -> None:
     """How the members fit together. ValueError."""
     if version.number != number:
         raise ValueError(f"it says that it is version {version.number}")
-    names = {member.name for member in version.members}
-    listed = "".join(f"{member.name} {member.sha256} " for member in version.members)
-    if not names or len(names) < len(version.members) or not _NAMED.fullmatch(listed):
-        raise ValueError("members are not one or more stores with different names of 32 hexadecimal digits, and hashes")
+    different = min(len({member.name for member in version.members}), len({member.source for member in version.members}))
+    listed = "".join(f"{member.name} {member.source} {member.sha256} " for member in version.members)
+    if not different or different < len(version.members) or not _NAMED.fullmatch(listed):
+        raise ValueError("members are not one or more stores with different names and sources of 32 hexadecimal digits")
     shard_rows = np.full(len(version.members), version.store.shard_rows)
     sentences, rows, n_shards, _ = version.sizes.T
     n_sentences, n_rows = int(sentences.sum()), int(rows.sum())
@@ -281,27 +298,28 @@ def _check(version: Version, number: int) -> None:
 
 def _removed(member: Member) -> tuple[int, int]:
     """Sentences and rows that are removed. ValueError for runs that are not in order, or not the member's."""
-    end = end_row = -1
+    end, end_row = -1, 0
     for run in member.removed:
-        if run.first_sentence <= end or run.first_row < end_row:
+        if run.first_sentence <= end or run.first_row < end_row or (run.first_sentence == 0 and run.first_row):
             raise ValueError(f"member {member.name}: removed sentences {run.first_sentence} … don't come after others")
         end, end_row = run.span[1], run.first_row + run.n_rows
-    if end > member.counts.sentences or end_row > member.counts.rows:
-        raise ValueError(f"member {member.name}: sentences up to {end} are removed, it has {member.counts.sentences}")
+    sentences, rows = member.counts.sentences, member.counts.rows
+    if end > sentences or end_row > rows or (end == sentences and end_row < rows):
+        raise ValueError(f"member {member.name}: {end} sentences and {end_row} rows are removed, it has {sentences} and {rows}")
     return sum(run.n_sentences for run in member.removed), sum(run.n_rows for run in member.removed)
 
 
-def publish(root: Root, make: Callable[[Version | None], Version | None]) -> Version | None:
-    """Put the version that ``make`` makes of the newest one (None without any), made again of the next where another was quicker.
+def publish(holder: LeaseHolder, version: Version) -> Version:
+    """Put a version, the next after the newest, with the collection's lease in hand; returns it.
 
-    Returns the version that stands there now: ``make`` may say None, that there is nothing to do.
+    LeaseLostError if another command took the lease and has put a version meanwhile; then this one is not put.
     """
-    while True:
-        root.sweep(layout.VERSIONS)
-        before = newest(root)
-        version = make(before)
-        if version is None:
-            return before
-        if root.put_new(layout.version(version.number), version.encoded()):
-            root.flush()
-            return version
+    root, rel = holder.root, layout.version(version.number)
+    holder.check()
+    is_new = root.put_new(rel, version.encoded())
+    if not is_new or numbers(root)[-1] > version.number:  # by a command that was stopped after it looked at its lease
+        if is_new:
+            root.remove(rel)
+        raise LeaseLostError(str(root), holder.run, "a command that has put a version since")
+    root.flush()
+    return version

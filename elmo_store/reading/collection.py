@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from elmo_store.errors import ShardCorruptError
+from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.version import Inside, Member, Version
 from elmo_store.reading.joined import Joined, Runs, renumber
+from elmo_store.reading.member import opened_member
 from elmo_store.reading.members import MemberRow, Row
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.sentences import read_index
 from elmo_store.reading.store import Held, StoreReader
-from elmo_store.reading.watched import opened_store
 from elmo_store.storage.root import Root
 
 
@@ -109,15 +109,20 @@ class CollectionReader(Joined, StoreReader):
         slots = firsts[:, kept.member] + (kept.own_sentences, kept.own_rows)
         return Runs.of(rows, row_of[kept.member], slots, np.diff((kept.sentences, kept.rows)))
 
-    def held(self) -> list[Held]:
-        """Its members, each opened. ShardCorruptError for one that is not the version's."""
-        return [self._held(number, member) for number, member in enumerate(self.version.members)]
+    def held(self, faults: list[StoreError] | None = None) -> list[Held]:
+        """Its members, each opened. Errors as `opened_member`'s; with ``faults`` they go there, and such members are left out."""
+        opened = []
+        for number, member in enumerate(self.version.members):
+            try:
+                opened.append(self._held(number, member))
+            except StoreError as error:
+                if faults is None:
+                    raise
+                faults.append(error)
+        return opened
 
     def _held(self, number: int, member: Member) -> Held:
-        url = self.root.url(layout.member(member.name))
-        root, manifest = opened_store(url, self.root.storage_options)
-        if manifest.to_json()["sha256"] != member.sha256:
-            raise ShardCorruptError(f"{url} is not the member that version {self.version.number} names: restore it")
+        root, manifest = opened_member(self.root, self.version, member)
         kept = self.kept
         runs = np.flatnonzero(kept.member == number)
         numbers_of = partial(renumber, kept.own_sentences[runs], np.diff(kept.sentences)[runs], kept.sentences[runs])

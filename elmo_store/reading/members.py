@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange
 from elmo_store.format.version import Member, Version
 from elmo_store.forms.shards import row_reader
+from elmo_store.reading.member import opened_member
 from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Readers, StoreReader
 from elmo_store.reading.text_index import GatheredTexts, TextIndex, Texts, UInt64, check_size, cut_bytes
@@ -45,6 +46,7 @@ class Row:
         members: in order.
         shards, chunks, parts: number of each member's first one, and at last, how many there are [n + 1].
         first_sentences, first_rows: the number here of each member's first sentence and row [n].
+        checked: places of members that were found to be what the version says.
     """
 
     collection: Root
@@ -55,6 +57,7 @@ class Row:
     parts: Sequence[int]
     first_sentences: Int64
     first_rows: Int64
+    checked: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, collection: Root, version: Version, numbers: Sequence[int]) -> "Row":
@@ -78,12 +81,22 @@ class Row:
         firsts = self.parts if is_part else self.chunks if "/sentence_start/" in head else self.shards
         number = int(digits)
         member = bisect_right(firsts, number) - 1
+        if self.collection.is_local:
+            self._check(member)
+        elif member not in self.checked:
+            self.of_all(self._check)
         width = 5 if head.endswith("part-") else 1
         return f"{layout.member(self.members[member].name)}/{head}{number - firsts[member]:0{width}d}{tail}"
 
     def root_of(self, member: int) -> Root:
-        """A member's own root."""
+        """A member's own root. Errors as `opened_member`'s, when it is first asked for."""
+        self._check(member)
         return Root(self.collection.url(layout.member(self.members[member].name)), self.collection.storage_options)
+
+    def _check(self, member: int) -> None:
+        if member not in self.checked:
+            opened_member(self.collection, self.version, self.members[member])
+            self.checked.add(member)
 
     def manifest_of(self, member: int) -> Manifest:
         """A member's manifest as far as readers need it."""

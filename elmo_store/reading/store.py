@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from elmo_store.errors import ShardMissingError
+from elmo_store.errors import ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
@@ -77,8 +77,8 @@ class StoreReader(Readable):
             f"<{type(self).__name__} {self.url}: {size}, {len(self.states)} × {self.channels} {self.manifest.dtype}, {self.form}>"
         )
 
-    def held(self) -> list[Held]:
-        """The stores that this one is made of, in order: itself, or the members of a collection."""
+    def held(self, faults: list[StoreError] | None = None) -> list[Held]:
+        """The stores that this one is made of, in order: itself, or the members of a collection, see there."""
         return [Held(self, lambda numbers: numbers)]
 
     @property

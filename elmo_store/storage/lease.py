@@ -38,6 +38,7 @@ LOCAL_PATIENCE_SECONDS = 45.0
 CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
+_MEMBERS = "members"  # of a collection: stores that have leases of their own
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, RecursionError)
 _log = logging.getLogger(__name__)
 
@@ -74,9 +75,16 @@ class Heartbeats:
 
 def read_lease(root: Root) -> Lease | None:
     """The lease that stands at ``root``; None without one, and for one that can't be read."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return _read(root)
+    return None
+
+
+def _read(root: Root) -> Lease | None:
+    """The lease; None for one that can't be read, FileNotFoundError or NotADirectoryError without one."""
     try:
         return convert(root.get_json(LEASE), Lease)
-    except _UNREADABLE:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -151,11 +159,17 @@ def acquire(
     """
     data = encoded_json(asdict(lease))
     replaced = False
-    for _ in range(_ATTEMPTS):
-        current = read_lease(root)
-        if current is None and root.size(LEASE) is None:
-            if not root.put_new(LEASE, data):
-                continue  # another one was quicker
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            current = _read(root)
+        except (FileNotFoundError, NotADirectoryError):
+            try:
+                if not root.put_new(LEASE, data):
+                    continue  # another one was quicker
+            except FileNotFoundError:  # the folder went with a lease that was given back
+                if attempts_left:
+                    continue
+                raise
         else:
             if current is not None and not take_over:
                 _wait_until_abandoned(root, current, wait_seconds, on_progress, sleep)
@@ -166,7 +180,7 @@ def acquire(
         now = read_lease(root)
         if now is not None and now.run == lease.run:
             if replaced:  # a late writer of the run before finds nothing to move: it looked at the lease after it wrote
-                root.remove_temporaries()
+                root.remove_temporaries(but=_MEMBERS)
             put_heartbeat(root, LAUNCHER_HEARTBEAT, lease.run)
             return
     current = read_lease(root)

@@ -178,8 +178,10 @@ def _check_no_password(url: str) -> None:
 
 
 def _check_spelling(locations: Iterable[Location]) -> None:
-    """CommandError (bad location) for an unknown protocol, and for ``s3:/bucket``, which would be a folder ``s3:`` here."""
+    """CommandError for an empty location, an unknown protocol, and ``s3:/bucket``, which would be a folder ``s3:`` here."""
     for location in locations:
+        if not location.url.strip():
+            raise CommandError(Exit.BAD_USAGE, f"{location.what} is empty: name a folder, a file or a URL")
         match = re.match(r"([a-z][a-z0-9+]*):/(/?)", location.url)
         if match is None:
             continue

@@ -1,7 +1,8 @@
 """``elmo-store embed``: options, the job, its progress on the terminal, the summary, the exit code."""
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import check_metrics_port
@@ -11,7 +12,7 @@ from pipeline.cli.importing import nothing_to_collect
 from pipeline.jobs import spec
 
 if TYPE_CHECKING:
-    from elmo_store.storage.root import Root
+    from pipeline.jobs.embed_job import OpenedJob
 
 EPILOG = """\
 Any option of Apache Beam may follow, such as --runner=FlinkRunner --flink_master=HOST:PORT, --runner=DataflowRunner
@@ -66,22 +67,23 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
             running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
             code = run_to_end(running, EmbedCorpus(opened.job))
     if options.into and code == Exit.COMPLETE:
-        _add_member(options, opened.root)
+        _add_member(options.into, options.storage_options, opened)
     return code
 
 
-def _add_member(options: spec.EmbedOptions, root: "Root") -> None:
+def _add_member(into: str, storage_options: Mapping[str, Any] | None, opened: "OpenedJob") -> None:
     """Put the version that has the store which the job wrote; nothing of a job that goes on without this command."""
     from elmo_store.collecting import add
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
+    from pipeline.jobs.preflight import job_identity
     from pipeline.progress.versions import described
 
-    if not read_manifest(root).complete:
-        print(f"{options.into} has it when the job is complete and the same command is given again")
+    if not read_manifest(opened.root).complete:
+        print(f"{into} has it when the job is complete and the same command is given again")
         return
-    name = str(root).rpartition("/")[2]
-    print(described(options.into, add(Root(options.into, options.storage_options), "embed", [name])))
+    name = str(opened.root).rpartition("/")[2]
+    print(described(into, add(Root(into, storage_options), name, job_identity(opened.manifest))))
 
 
 COMMANDS = {

@@ -117,8 +117,6 @@ def _index_touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _index(args: argparse.Namespace) -> int:
-    from elmo_store.errors import LeaseHeldError
-
     began = time.monotonic()
     store = locations.open_store(args.store, args.storage_options)
     total, unit = (len(store), " sentences") if args.by == "text" else (store.n_rows, " rows")
@@ -126,12 +124,9 @@ def _index(args: argparse.Namespace) -> int:
         _check_layers(store)
     if not total:
         raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no{unit} to index")
-    try:
-        with progress_bar(unit, quiet=args.quiet, total=total) as bar:
-            build = _by_text if args.by == "text" else _by_vectors
-            line, folder = build(store, lambda done: bar.update(done - bar.n) and None)
-    except LeaseHeldError as error:
-        raise CommandError(Exit.REFUSED, f"{args.store} belongs to {error.holder}: wait for its end") from error
+    with progress_bar(unit, quiet=args.quiet, total=total) as bar:
+        build = _by_text if args.by == "text" else _by_vectors
+        line, folder = build(store, lambda done: bar.update(done - bar.n) and None)
     print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(folder)}")
     return Exit.COMPLETE
 

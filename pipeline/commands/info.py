@@ -180,6 +180,7 @@ def _watch_touches(args: argparse.Namespace) -> locations.Touched:
 def _watch(args: argparse.Namespace) -> int:
     """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
     from elmo_store.errors import ManifestError, StoreNotFoundError
+    from elmo_store.format.layout import MEMBERS
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.progress.bars import Screen, follow
@@ -192,6 +193,12 @@ def _watch(args: argparse.Namespace) -> int:
         with suppress(ManifestError):  # damage is for verify to tell
             read_manifest(root)  # StoreVersionError: what a later version's markers say is not known here
     except StoreNotFoundError:
+        if root.names(MEMBERS):
+            raise CommandError(
+                Exit.BAD_USAGE,
+                f"{args.url} is a collection: `elmo-store info {args.url}` names the members that are being written; watch one, "
+                f"{root.url(MEMBERS)}/NAME",
+            ) from None
         if args.once:
             raise
         print(f"no job has begun at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)

@@ -41,7 +41,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 def _run(args: argparse.Namespace) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is no complete store."""
     from elmo_store.checking.verify import Fault, verify
-    from elmo_store.errors import ManifestError, StoreIncompleteError
+    from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError
 
     if args.quick and (args.deep or args.recompute):
         raise CommandError(Exit.BAD_USAGE, "--quick reads no object: leave out --deep and --recompute, or --quick")
@@ -63,8 +63,12 @@ def _run(args: argparse.Namespace) -> int:
             result = recompute(store, args.recompute, model=args.model)
         except RecomputeError as error:
             raise CommandError(Exit.BAD_USAGE, str(error)) from error
-        recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}
-        faults += [Fault(text) for text in result.faults]
+        except StoreError:
+            if not faults:  # otherwise it is one of them
+                raise
+        else:
+            recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}
+            faults += [Fault(text) for text in result.faults]
     if args.json:
         print(json.dumps(_as_json(args.url, report, faults, recomputed), indent=2))
     else:

@@ -29,7 +29,7 @@ from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing
-from pipeline.jobs.preflight import check_input, decided, member_of, new_manifest
+from pipeline.jobs.preflight import added_before, check_input, decided, member_of, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
@@ -124,6 +124,8 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
         manifest = new_manifest(options, source, model)
         known = None
         if options.into:
+            if (done := added_before(root, manifest)) is not None:
+                return OpenedJob(done, manifest, None, None)
             root, model, known = member_of(root, manifest, model)
         job = replace(job_of(options, runner, root, source, model, manifest), known=known)
 

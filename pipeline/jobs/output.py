@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from elmo_store.errors import (
+    TAKE_OVER,
     JobMismatchError,
     LeaseHeldError,
     ManifestError,
@@ -200,7 +201,7 @@ class LeaseHolder(lease.LeaseHolder):
                 on_progress=partial(print, file=sys.stderr, flush=True),
             )  # fmt: skip
         except LeaseHeldError as error:
-            raise CommandError(Exit.REFUSED, str(error)) from error
+            raise CommandError(Exit.REFUSED, str(LeaseHeldError(error.where, error.holder, TAKE_OVER))) from error
         except (OSError, StoreError) as error:
             raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
         if heard.console == terms.console and cancel_if_there(

@@ -13,7 +13,7 @@ from elmo_store.collecting import check_collection, name_of
 from elmo_store.errors import OverlapError, StoreError
 from elmo_store.format.layout import START_STATE, member, state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo
-from elmo_store.format.version import check_agrees
+from elmo_store.format.version import check_agrees, newest
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
@@ -165,22 +165,34 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
     )
 
 
+def job_identity(manifest: Manifest) -> str:
+    """The name of the member that a job writes: the same job is the same member, so the same command continues."""
+    return name_of(json.dumps(dict(manifest.job), sort_keys=True))
+
+
+def added_before(root: Root, manifest: Manifest) -> Root | None:
+    """The member of the collection at ``root`` that the same job wrote, without what was removed since; None without one."""
+    version = newest(root)
+    own = version.of_source(job_identity(manifest)) if version else None
+    return Root(root.url(member(own.name)), root.storage_options) if own else None
+
+
 def member_of(root: Root, manifest: Manifest, model: LoadedModel) -> tuple[Root, LoadedModel, KnownSource | None]:
     """The member's own root in the collection at ``root``, the model with the collection's start state, what may be copied.
 
-    The same job is the same member, so the same command continues. CommandError if something else stands at ``root``,
-    MemberMismatchError, field by field, if the job's store could not be a member.
+    CommandError if something else stands at ``root``, MemberMismatchError, field by field, if the job's store could not be a
+    member.
     """
     try:
-        newest = check_collection(root)
+        version = check_collection(root)
     except StoreError as error:
         raise CommandError(Exit.REFUSED, str(error)) from error
-    own = Root(root.url(member(name_of(json.dumps(dict(manifest.job), sort_keys=True)))), root.storage_options)
-    if newest is None:
+    own = Root(root.url(member(job_identity(manifest))), root.storage_options)
+    if version is None:
         return own, model, None
-    if (newest.store.model.fingerprint, newest.store.start_state.kind) == (manifest.model.fingerprint, model.start.kind):
-        first = Root(root.url(member(newest.members[0].name)), root.storage_options)
+    if (version.store.model.fingerprint, version.store.start_state.kind) == (manifest.model.fingerprint, model.start.kind):
+        first = Root(root.url(member(version.members[0].name)), root.storage_options)
         model = replace(model, start=StartState.from_bytes(first.get(START_STATE)))  # other machines may round otherwise
     begun = replace(manifest, start_state=StartStateInfo(model.start.kind, model.start.sha256))
-    check_agrees(str(root), newest.store, "what is asked for", begun)
-    return own, model, source_of(root, newest, manifest.job)
+    check_agrees(str(root), version.store, "what is asked for", begun)
+    return own, model, source_of(root, version, manifest.job)

@@ -61,9 +61,9 @@ class EmbedOptions:
         "", "a name that `elmo-store models` lists, or a folder or URL with options.json and weights.hdf5 or "
         "weights.safetensors", unset="the packaged model", metavar="NAME|FOLDER|URL",
     )  # fmt: skip
-    into: str = _option(
+    into: str | None = _option(
         "", "instead of --output: a collection, new or not, to which the store is added; sentences whose tokens it already has "
-        "are copied, not computed", "", "none", metavar="URL",
+        "are copied, not computed", unset="none", metavar="URL",
     )  # fmt: skip
     input_format: str = _option(
         "reading", "lines = a tokenised sentence per line, text = running text, conll = a word per line, in columns",

@@ -1,6 +1,7 @@
 """`embed --into`, `collect`, `remove`, `compact`, `info`: a collection by the commands that change it."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import elmo_store
 from elmo_store.format import layout
 from elmo_store.format.markers import read_marker
 from elmo_store.reading.store import StoreReader
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
@@ -296,3 +298,78 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
         open_index(elmo_store.open(name))
     assert main(["compact", str(name)]) == Exit.COMPLETE
     assert open_index(elmo_store.open(name)) is None
+
+
+def test_the_same_job_after_compact_brings_nothing_back(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, ids, text = tmp_path / "all", tmp_path / "ids.txt", write(tmp_path / "first.txt", lines_of(0, 20))
+    ids.write_text("first.txt:3\n", encoding="utf-8")
+    for night in range(2):
+        assert embed_into(name, tiny_model, text) == Exit.COMPLETE
+        assert main(["remove", str(name), "--ids", str(ids)]) == (Exit.BAD_LOCATION if night else Exit.COMPLETE)
+        assert main(["compact", str(name)]) == Exit.COMPLETE
+    before = sorted(name.rglob("*"))
+    capsys.readouterr()
+    assert embed_into(name, tiny_model, text) == Exit.COMPLETE
+    said = capsys.readouterr().out
+    assert "is complete already" in said
+    assert f"{name}: version 3, 1 member, 19 sentences" in said
+    assert sorted(name.rglob("*")) == before
+    assert embed_into(name, tiny_model, write(tmp_path / "more.txt", lines_of(20, 3))) == Exit.COMPLETE
+    assert (opened(name).version.number, len(opened(name))) == (4, 22)
+
+
+def test_verify_lists_a_member_that_is_missing_and_one_that_is_another(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, other = tmp_path / "all", tmp_path / "other"
+    for number in range(3):
+        assert embed_into(name, tiny_model, write(tmp_path / f"{number}.txt", lines_of(9 * number, 9))) == Exit.COMPLETE
+    assert embed_into(other, tiny_model, write(tmp_path / "other.txt", lines_of(9, 9))) == Exit.COMPLETE
+    first, second, _ = (Path(url) for url in opened(name).urls)
+    shutil.rmtree(first)
+    shutil.rmtree(second)
+    shutil.copytree(opened(other).urls[0], second)
+    for more in ((), ("--deep",), ("--recompute", "2", "--model", str(tiny_model))):
+        capsys.readouterr()
+        assert main(["verify", str(name), "--quiet", *more]) == Exit.DAMAGED
+        said = capsys.readouterr().out
+        assert f"{first}, a member of version 3, is missing" in said
+        assert f"{second} is not the member that version 3 names" in said
+        assert "9 sentences" in said
+
+
+def test_what_is_wrong_is_said_of_what_was_given(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, name = write(tmp_path / "first.txt", lines_of(0, 9)), tmp_path / "all"
+    assert embed_into(name, tiny_model, text) == Exit.COMPLETE
+    (tmp_path / "ids").write_text("first.txt:3\n", encoding="utf-8")
+    monkeypatch.setattr("elmo_store.collecting.WAIT_SECONDS", 0.0)
+    store = str(opened(name).urls[0])
+    commands: dict[tuple[str, ...], str] = {
+        ("embed", text, "--into", ""): "--into is empty: give a value",
+        ("collect", str(name), ""): "STORE is empty: name a folder",
+        ("collect", "", store): "output is empty: name a folder",
+        ("remove", "", "--ids", str(tmp_path / "ids")): "NAME is empty: name a folder",
+        ("compact", ""): "NAME is empty: name a folder",
+        ("watch", str(name)): f"{name} is a collection: `elmo-store info {name}` names",
+        ("watch", str(name), "--once"): f"{name} is a collection: `elmo-store info {name}` names",
+    }
+    for command, said in commands.items():
+        capsys.readouterr()
+        assert main(list(command)) == Exit.BAD_USAGE, command
+        assert said in capsys.readouterr().err
+    copied = shutil.copytree(store, tmp_path / "copied")
+    with LeaseHolder.take(Root(name), "other"):
+        for command in (
+            ("collect", str(name), str(copied)), ("remove", str(name), "--ids", str(tmp_path / "ids")), ("compact", str(name)),
+            ("embed", text, "--into", str(name), "--model", str(tiny_model), "--max-sentences", "3", "--quiet"),
+        ):  # fmt: skip
+            capsys.readouterr()
+            assert main(list(command)) == Exit.REFUSED, command
+            said = capsys.readouterr().err
+            assert "belongs to run other" in said
+            assert "Wait until it ends, then run the same command again." in said
+            assert "--take-over" not in said

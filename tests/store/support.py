@@ -115,6 +115,11 @@ def make_manifest(
     return replace(manifest, **changes)
 
 
+def document(manifest: Manifest) -> str:
+    """What ids of sentences begin with."""
+    return str(manifest.job.get("document", "doc.txt"))
+
+
 def n_rejected(lengths: Sequence[int]) -> int:
     """1 where the last but two sentence has no tokens, as sentence 5 of `LENGTHS`: it stands for a refused record."""
     return 1 if len(lengths) >= 3 and not lengths[-3] else 0
@@ -191,7 +196,7 @@ def write_shard(
 
 def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
-    pairs = ids.hashes(f"doc.txt:{i}" for i in range(n))
+    pairs = ids.hashes(f"{document(manifest)}:{i}" for i in range(n))
     tables = ids.encode_tables(pairs, np.arange(n), bits, range(1 << bits))
     marker = IdsMarker(0, 0, 1 << bits, put_objects(root, tables)[0])
     write_marker(root, marker)
@@ -209,7 +214,7 @@ def write_sentences(
         table = pa.table(
             {
                 "sentence": list(numbers),
-                "id": [f"doc.txt:{i}" for i in numbers],
+                "id": [f"{document(manifest)}:{i}" for i in numbers],
                 "source": ["in/doc.txt"] * count,
                 "position": list(numbers),
                 "first_row": [starts[i] for i in numbers],

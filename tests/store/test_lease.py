@@ -139,7 +139,7 @@ def test_a_sign_of_life_ends_the_wait(disk: Root) -> None:
 
 def test_nobody_waits_for_a_long_silence(disk: Root) -> None:
     acquire(disk, of("left", ELSEWHERE, patience=900.0))
-    with pytest.raises(LeaseHeldError, match="take-over"):
+    with pytest.raises(LeaseHeldError, match="Wait until it ends"):
         acquire(disk, of("next"), sleep=Clock())
     acquire(disk, of("next"), take_over=True, sleep=Clock())
     check(disk, "next")
