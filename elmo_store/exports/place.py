@@ -6,7 +6,7 @@ which the next run removes. Nothing else is removed, and no file is written over
 
 A folder on a local disk is renamed whole. Other files take their names one after the other, each after the record names it. The
 lease (``_lease``) and unfinished files (``_work``) of a running export lie in ``NAME.export`` beside it; of a folder on an
-object store, in the folder.
+object store, in its ``_export``.
 """
 
 import os
@@ -29,6 +29,7 @@ from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 
 RECORD = "export.json"
+SCRATCH = "_export"
 
 
 class ExportRefusedError(StoreError):
@@ -70,7 +71,8 @@ class Place:
         self._form = form
         self.renamed = form.folder and whole.is_local
         self.root = whole if form.folder else Root(parent or "/", storage_options)
-        self.scratch = whole if form.folder and not whole.is_local else Root(f"{whole}.export", storage_options)
+        in_folder = form.folder and not whole.is_local  # what is beside a bucket is another bucket
+        self.scratch = Root(f"{whole}/{SCRATCH}" if in_folder else f"{whole}.export", storage_options)
         self.record_name = RECORD if form.folder else f"{self.name}.{RECORD}"
         if whole.is_local and form.folder and os.path.isfile(whole.path()):
             raise ExportRefusedError(f"{text} is a file: name a folder")
@@ -137,8 +139,9 @@ class Place:
     def _sizes(self, names: Iterable[str]) -> dict[str, int]:
         """Name → size of each of ``names`` that exists, and of all else that this place must not hold."""
         if self._form.folder:
-            scratch = (f"{LEASES}/", f"{WORK}/")
-            return {rel: n for rel, n in self.root.sizes().items() if rel != self.record_name and not rel.startswith(scratch)}
+            sizes = self.root.sizes()
+            sizes.pop(self.record_name, None)
+            return sizes if self.renamed else {rel: n for rel, n in sizes.items() if not rel.startswith(f"{SCRATCH}/")}
         if self._form.prefix:  # layers of another model beside these would pass for this export's
             layer = re.compile(rf"{re.escape(self.name)}\.ly(-1|[0-9]+)\.hdf5")
             names = {*names, *filter(layer.fullmatch, self.root.names(""))}

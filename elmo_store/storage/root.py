@@ -143,21 +143,9 @@ class Root(ReadableRoot):
             return False
         return True
 
-    def put_apart(self, apart: str, data: bytes | bytearray) -> None:
-        """Write the file ``apart`` of a local disk, which nobody reads until it is moved: not atomically."""
-        path = self.path(checked(apart))
-        self._make_folder_of(path)
-        _write(path, data)
-
-    def move(self, apart: str, rel: str) -> None:
-        """Give the file ``apart`` of a local disk the name ``rel``, in place of what may have it."""
-        path, target = self.path(checked(apart)), self.path(checked(rel))
-        self._make_folder_of(target)
-        os.replace(path, target)
-
-    def move_new(self, apart: str, rel: str) -> bool:
-        """`move` unless something has the name; False if so. FileNotFoundError if ``apart`` is not there."""
-        path, target = self.path(checked(apart)), self.path(checked(rel))
+    def move_new(self, temporary: str, rel: str) -> bool:
+        """Give the file ``temporary`` of a local disk the name ``rel``; False if something has it. FileNotFoundError."""
+        path, target = self.path(checked(temporary)), self.path(checked(rel))
         self._make_folder_of(target)
         if not _take_name(path, target):
             return False

@@ -250,3 +250,11 @@ def test_what_a_dead_process_staged_for_a_remote_output_is_swept(
             (folder / "file").write_bytes(b"half")
         export(store, f"memory://{tmp_path.name}/out", "bilm")
         assert sorted(tmp_path.iterdir()) == sorted([alive, other])
+
+
+def test_scratch_of_another_job_in_a_folder_is_refused_and_stays(store: Store, folder: Root) -> None:
+    folder.put("out/_work/plan.json", b"precious")
+    for overwrite in (False, True):
+        with pytest.raises(ExportRefusedError, match=r"_work/plan\.json exists"):
+            export(store, folder.url("out"), "webdataset", overwrite=overwrite)
+    assert folder.list() == ["out/_work/plan.json"]

@@ -1,5 +1,6 @@
 """A job that dies in the middle: from a random put on nothing more is written or removed. For tests in one process."""
 
+import os
 from collections.abc import Sequence
 
 import pytest
@@ -25,7 +26,10 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         if left[0] < 0:
             if torn:
                 folder, _, name = rel.rpartition("/")
-                self.put_apart(f"{folder}/{_temporary_name(name)}".lstrip("/"), joined(data)[: size_of(data) // 2])
+                path = self.path(f"{folder}/{_temporary_name(name)}".lstrip("/"))
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as file:
+                    file.write(joined(data)[: size_of(data) // 2])
             raise OSError("injected: the process was killed here")
         return put(self, rel, data)
 

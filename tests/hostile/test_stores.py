@@ -258,8 +258,6 @@ def test_a_link_inside_a_store_is_not_followed_when_it_is_removed(store: Written
     lambda root: root.put("sentences/part-00000.parquet", b"x"),
     lambda root: root.put_new("sentences/new.parquet", b"x"),
     lambda root: root.put_file("sentences/below/new.parquet", __file__),
-    lambda root: root.put_apart("sentences/apart", b"x"),
-    lambda root: root.move(layout.MANIFEST, "sentences/moved"),
     lambda root: root.move_new(layout.MANIFEST, "sentences/moved"),
 ])  # fmt: skip
 def test_nothing_is_written_through_a_link_inside_a_store(

@@ -43,8 +43,6 @@ WRITES: dict[str, Callable[[Root], Any]] = {
     "put_link": lambda root: root.put_link("a", __file__),
     "put_new": lambda root: root.put_new("c", b"old"),
     "put_new_file": lambda root: root.put_new_file("c", __file__),
-    "put_apart": lambda root: root.put_apart("c", b"old"),
-    "move": lambda root: root.move("a", "c"),
     "move_new": lambda root: root.move_new("a", "c"),
     "remove": lambda root: root.remove("a"),
     "remove_many": lambda root: root.remove_many(["a"]),

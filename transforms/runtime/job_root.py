@@ -235,8 +235,6 @@ class JobRoot(Root):
     put_link = _retried(Root.put_link, fenced=True)
     put_new = _retried(Root.put_new, fenced=True)
     put_new_file = _retried(Root.put_new_file, fenced=True)
-    put_apart = _retried(Root.put_apart, fenced=True)
-    move = _retried(Root.move, fenced=True)
     move_new = _retried(Root.move_new, fenced=True)
     remove = _retried(Root.remove, fenced=True)
     remove_many = _retried(Root.remove_many, fenced=True)
