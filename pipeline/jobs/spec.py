@@ -284,6 +284,8 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         problems.append("--price-per-hour belongs to --dry-run: leave it out, or add that")
     if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
+    if options.keep_fields is not None and not options.keep_fields.strip(" ,"):
+        problems.append(f"--keep-fields {options.keep_fields!r} names no field: name some, or leave it out")
     if options.input_format != "auto":
         problems += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):

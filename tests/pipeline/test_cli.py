@@ -287,6 +287,7 @@ def test_processes_of_this_machine_share_its_cores() -> None:
         (EmbedOptions(("x",), "y", input_format="text", document="sentence"), "--document sentence belongs to jsonl"),
         (EmbedOptions(("x",), "y", input_format="csv", document="file"), "--document file belongs to text; the input is csv"),
         (EmbedOptions(("x",), " "), "--output is empty"),
+        (EmbedOptions(("x",), "y", keep_fields=" ,"), "names no field"),
     ],
 )
 def test_senseless_options_are_named_with_the_remedy(options: EmbedOptions, remedy: str) -> None:

@@ -123,9 +123,15 @@ def _integer(value: Any) -> int | None:
 
 
 def _float(value: Any) -> float | None:
+    """None of whole numbers that a float can't hold exactly, too: some above 2^53."""
+    if isinstance(value, str) and INTEGER.fullmatch(value):
+        value = int(value)
     if isinstance(value, str):
-        return float(value) if FLOAT.fullmatch(value) or INTEGER.fullmatch(value) else None
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+        return float(value) if FLOAT.fullmatch(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = float(value)
+    return None if isinstance(value, int) and number != value else number
 
 
 def _date(value: Any) -> date | None:

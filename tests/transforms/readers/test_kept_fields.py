@@ -64,7 +64,8 @@ def test_text_that_spells_a_number_is_one_where_all_is_text(text: str, kind: str
 
 
 @pytest.mark.parametrize(("value", "kind", "fits"), [
-    ("12", "int64", 12), (3.0, "int64", 3), (3, "float64", 3.0), ("1.5", "float64", 1.5), ("true", "bool", True),
+    ("12", "int64", 12), (3.0, "int64", 3), (3, "float64", 3.0), (2**60, "float64", 2.0**60),
+    ("1.5", "float64", 1.5), ("true", "bool", True),
     (5, "string", "5"), ({"a": "ü"}, "string", '{"a": "ü"}'), (date(2024, 1, 5), "string", "2024-01-05"), (b"x", "string", "x"),
     ("2024-01-05T10:00:00+02:00", "timestamp", datetime(2024, 1, 5, 8, tzinfo=UTC)),
     ([1, None], ["float64"], [1.0, None]), ("2024-01-05", "timestamp", datetime(2024, 1, 5, tzinfo=UTC)),
@@ -78,7 +79,8 @@ def test_values_that_fit(value: Any, kind: Any, fits: Any) -> None:
 
 @pytest.mark.parametrize(("value", "kind"), [
     (True, "int64"), (2.5, "int64"), (1 << 63, "int64"), ("x", "int64"), (float("inf"), "int64"), (float("nan"), "int64"),
-    ("1,5", "float64"), (10**400, "float64"), (1, "bool"), ("2024-02-30", "date"), (datetime(2024, 1, 5), "date"),
+    ("1,5", "float64"), (2**53 + 1, "float64"), ("-9007199254740993", "float64"), (10**400, "float64"),
+    (1, "bool"), ("2024-02-30", "date"), (datetime(2024, 1, 5), "date"),
     ("0001-01-01T00:00:00+10:00", "timestamp"), ("half a \ud800", "string"), (b"\xff", "string"),
     ("x", ["string"]), ([1], {"a": "int64"}),
     ([["x"]], ["int64"]),
