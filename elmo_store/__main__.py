@@ -1,19 +1,13 @@
-"""The commands ``elmo-store`` (``python -m elmo_store``) and ``elmo-store-worker``: put our packages first, then start the rest.
-
-``model``, ``transforms`` and ``pipeline`` are common names, and PYTHONPATH or the working folder may well hold a ``model.py``
-of the user's own; ``elmo_store`` is a name of ours, so the entry point lies here and starts the rest by name once nothing can
-stand before it.
-"""
+"""The commands ``elmo-store`` (``python -m elmo_store``) and ``elmo-store-worker``: put our packages first, start the rest."""
 
 import atexit
 import importlib
 import os
-import site
 import sys
-import sysconfig
-from collections.abc import Mapping, MutableMapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NoReturn
+
+from elmo_store.own_packages import put_ours_first
 
 # What a command may lack, by the first name of the import that failed → the extra that brings it.
 EXTRAS: Mapping[str, str] = {
@@ -24,7 +18,6 @@ EXTRAS: Mapping[str, str] = {
     "gcsfs": "gcs",
     **dict.fromkeys(("aiohttp", "requests"), "http"),
 }
-OUR_FOLDER = str(Path(__file__).resolve().parent.parent)
 
 
 def main() -> int:
@@ -84,35 +77,6 @@ def local_worker() -> NoReturn:
     put_ours_first(sys.path, os.environ)
     importlib.import_module("pipeline.runners.local_worker").main()
     _end_process(0)
-
-
-def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> None:
-    """Put the folder that holds our packages before everything but the standard library on ``path``.
-
-    Installed, that folder is site-packages, where any package may have a module of the standard library's name. A checkout also
-    goes first in ``environment``, for the processes that inherit it; what is installed they find, and begin here themselves.
-    PYTHONSAFEPATH keeps the working folder off their path.
-    """
-    standard = [entry for entry in path if _is_standard(entry)]
-    path[:] = [*standard, OUR_FOLDER, *(entry for entry in path if entry != OUR_FOLDER and entry not in standard)]
-    inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if OUR_FOLDER not in {*site.getsitepackages(), site.getusersitepackages()}:  # every interpreter looks into those by itself
-        inherited = [OUR_FOLDER, *(entry for entry in inherited if entry != OUR_FOLDER)]
-    if inherited:
-        environment["PYTHONPATH"] = os.pathsep.join(inherited)
-    environment["PYTHONSAFEPATH"] = "1"
-
-
-def _is_standard(entry: str) -> bool:
-    """Whether a folder (or zip) on the path is the interpreter's own."""
-    libraries = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
-    folder, name = os.path.split(entry)
-    return (
-        entry in libraries
-        or (name == "lib-dynload" and folder in libraries)
-        or (name == zipped and folder in {os.path.dirname(library) for library in libraries})
-    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """`embed`: the states of a few sentences in memory, without a job and without Beam; needs the extra ``embed``.
 
-The work is done by ``pipeline.jobs.in_memory``, started by name when it is asked for: this package imports none of the rooms
+The work is done by ``pipeline.jobs.in_memory``, imported by name when it is asked for: this package imports none of the packages
 that compute.
 """
 
-import importlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import repeat
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -17,8 +15,10 @@ import numpy.typing as npt
 from elmo_store.mixing import Pool
 from elmo_store.mixing.pooling import pooled
 from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
+from elmo_store.own_packages import import_ours
 
 Array = npt.NDArray[Any]
+IN_MEMORY = "pipeline.jobs.in_memory"
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,14 @@ def embed(
         ValueError, TypeError: a setting or a sentence that makes no sense.
         Exception: a model that can't be found or read, with its name and the remedy.
     """
-    embedded: list[EmbeddedSentence] = _in_memory().embed(
-        sentences, model, dtype=dtype, precision=precision, start_state=start_state, tokenizer=tokenizer, device=device
-    )
+    if isinstance(sentences, str):
+        raise TypeError('give a list of sentences: embed(["…"])')
+    if start_state not in ("warm", "zero"):
+        raise ValueError(f"start_state is {start_state!r}; known are warm and zero")
+    in_memory = import_ours(IN_MEMORY)
+    tokens = [in_memory.tokenised(sentence, tokenizer) for sentence in sentences]
+    loaded = in_memory.embedder(model, precision, start_state, device)
+    embedded = [EmbeddedSentence(*sentence) for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))]
     if pool is None:
         if mix is not None:
             raise ValueError("mix is for pool: give both, or mix what comes back, mix(states=sentence.rows)")
@@ -136,21 +141,4 @@ def loaded_model(
 
     ``options``: a file that stands in for the options beside the weights.
     """
-    return _in_memory().embedder(model, precision, start_state, device, options)
-
-
-def _in_memory() -> Any:
-    """The module that computes, whatever else the user's path holds under the common names of our packages."""
-    ours = str(Path(__file__).resolve().parent.parent)
-    for package in ("model", "transforms", "pipeline"):
-        imported = sys.modules.get(package)
-        if imported is not None and not str(getattr(imported, "__file__", None) or ours).startswith(ours):
-            raise ImportError(f"{imported.__file__} was imported as {package}, the name of a package of elmo-store: rename it")
-    sys.path.insert(0, ours)
-    try:
-        return importlib.import_module("pipeline.jobs.in_memory")
-    except ModuleNotFoundError as error:
-        remedy = "pip install '.[embed]' in elmo-store's checkout"
-        raise ImportError(f"embed needs {error.name}, which is not installed: {remedy}") from error
-    finally:
-        sys.path.remove(ours)
+    return import_ours(IN_MEMORY).embedder(model, precision, start_state, device, options)

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from elmo_store.__main__ import put_ours_first
+from elmo_store.own_packages import put_ours_first
 
 START_SECONDS = 120.0
 STOP_SECONDS = 15.0

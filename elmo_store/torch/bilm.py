@@ -73,10 +73,10 @@ class LiveModel:
     def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
         """The rows [n_rows, 2L+1, p] of each sentence. Errors as of `loaded`."""
         dtype, boundaries = ("float32", True) if self._store is None else (self._store.dtype.name, self._store.boundaries)
-        computed = self.loaded().embed(sentences, dtype, boundaries=boundaries)
+        computed: list[Array] = self.loaded().embed(sentences, dtype, boundaries=boundaries)
         if self._store is not None and self._store.is_int8:  # with what 8 bits lose, as the store's own rows
-            return [quantized(sentence.rows).floats() for sentence in computed]
-        return [sentence.rows for sentence in computed]
+            return [quantized(rows).floats() for rows in computed]
+        return computed
 
     def _of_store(self, store: Readable) -> Any:
         held: Any = store

@@ -359,4 +359,5 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
     tokens = in_memory.tokenised(text, "ptb")
     if not tokens:
         raise BadRequestError("there are no words in it")
-    return embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")[0]
+    [rows] = embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")
+    return EmbeddedSentence(tokens, embedder.states, rows)

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from elmo_store.embedded import EmbeddedSentence
 from elmo_store.format.layout import state_names
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model
@@ -37,15 +37,14 @@ class QuickEmbedder:
 
     def embed(
         self, sentences: Sequence[Sequence[str]], dtype: Literal["float16", "float32"], *, boundaries: bool = False
-    ) -> list[EmbeddedSentence]:
-        """The states of tokenised sentences, in their order; with ``boundaries`` of BOS and EOS too, where there are tokens."""
+    ) -> list[npt.NDArray[np.floating]]:
+        """The states [rows, 2L+1, p] of tokenised sentences; with ``boundaries`` of BOS and EOS too, where there are tokens."""
         lengths = [len(tokens) + 2 if boundaries and tokens else len(tokens) for tokens in sentences]
         asked = [SentenceRows(tokens, 0, n) for tokens, n in zip(sentences, lengths, strict=True)]
         with self._lock:
             rows = self._embedder.embed(asked, boundaries=boundaries, dtype=dtype)
         ends = np.cumsum(lengths)
-        parts = np.split(rows, ends[:-1]) if len(sentences) else []
-        return [EmbeddedSentence(tuple(tokens), self.states, part) for tokens, part in zip(sentences, parts, strict=True)]
+        return np.split(rows, ends[:-1]) if len(sentences) else []
 
 
 @lru_cache(MODELS_AT_HAND)
@@ -65,22 +64,3 @@ def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:
         if not isinstance(token, str):
             raise TypeError(f"a sentence is a string or a sequence of tokens; {token!r} is no token")
     return tokens
-
-
-def embed(
-    sentences: Sequence[str | Sequence[str]],
-    model: str | None,
-    *,
-    dtype: Literal["float16", "float32"],
-    precision: str,
-    start_state: str,
-    tokenizer: str,
-    device: str,
-) -> list[EmbeddedSentence]:
-    """See `elmo_store.embed`."""
-    if isinstance(sentences, str):
-        raise TypeError('give a list of sentences: embed(["…"])')
-    if start_state not in ("warm", "zero"):
-        raise ValueError(f"start_state is {start_state!r}; known are warm and zero")
-    lists = [tokenised(sentence, tokenizer) for sentence in sentences]
-    return embedder(model, precision, start_state, device).embed(lists, dtype)

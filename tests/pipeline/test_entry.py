@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store.__main__ import EXTRAS, OUR_FOLDER, put_ours_first
+from elmo_store.__main__ import EXTRAS
+from elmo_store.own_packages import OUR_FOLDER, put_ours_first
 from tests.pipeline.conftest import Made
 from tests.pipeline.support import run_command
 
@@ -95,10 +96,10 @@ def test_a_package_beside_ours_takes_no_name_of_the_standard_library(tmp_path: P
     (beside / "colorsys.py").write_text("raise SystemExit('a backport was imported')\n", encoding="utf-8")
     (user / "model.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
     probe = (
-        "import elmo_store.__main__ as entry, site, sys, os, subprocess\n"
-        "entry.OUR_FOLDER = sys.argv[1]\n"
+        "import elmo_store.own_packages as own, site, sys, os\n"
+        "own.OUR_FOLDER = sys.argv[1]\n"
         "site.getsitepackages = lambda: [sys.argv[1]]\n"
-        "entry.put_ours_first(sys.path, os.environ)\n"
+        "own.put_ours_first(sys.path, os.environ)\n"
         "import colorsys, model\n"
         "print(colorsys.__file__, model.__file__, os.environ['PYTHONPATH'])"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store.__main__ import OUR_FOLDER
+from elmo_store.own_packages import OUR_FOLDER
 from tests.pipeline.conftest import Command
 
 
@@ -71,3 +71,22 @@ def test_a_module_of_the_users_under_our_name_is_told(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "model", stray)
     with pytest.raises(ImportError, match=r"model.py was imported as model.*rename it"):
         elmo_store.embed(["a"])
+
+
+def test_a_backport_beside_our_packages_is_not_taken_for_the_standard_library(tmp_path: Path) -> None:
+    """As in site-packages; the path of the user's process is afterwards what it was."""
+    for package in ("elmo_store", "model", "transforms", "pipeline"):
+        (tmp_path / package).symlink_to(Path(OUR_FOLDER) / package)
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('a backport was imported')\n", encoding="utf-8")
+    code = """
+import sys
+import elmo_store.own_packages as own
+own.OUR_FOLDER = sys.argv[1]
+sys.modules.pop("colorsys", None)
+before = list(sys.path)
+print(own.import_ours("colorsys").__file__ == sys.argv[1] + "/colorsys.py", sys.path == before)
+"""
+    environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "False True\n", done.stderr
