@@ -40,7 +40,7 @@ from elmo_store.storage.root import Root
 
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 _log = logging.getLogger(__name__)
-_LOOK_SECONDS = 0.1  # between looks whether another command still changes the collection
+_LOOK_SECONDS, _REMOTE_LOOK_SECONDS = 0.1, 2.0  # between looks whether another command still changes the collection
 # What a member is without, of a store that is collected: of its last run, private to its folder, or about it.
 _LEFT_OUT = (f"{layout.WORK}/", f"{layout.VECTOR_INDEX}/", "report.html", layout.MANIFEST)
 
@@ -103,7 +103,7 @@ def _changing(root: Root) -> Iterator[LeaseHolder]:
             if not is_said:
                 _log.warning("waiting up to %.0f s: %s belongs to %s", WAIT_SECONDS, root, error.holder)
             is_said = True
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS if root.is_local else _REMOTE_LOOK_SECONDS)
     with holder:
         root.sweep(layout.VERSIONS)
         yield holder
