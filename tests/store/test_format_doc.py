@@ -263,7 +263,7 @@ def test_rows_of_the_parquet_form(tmp_path: Path) -> None:
 
 def test_the_page_names_every_member_of_the_manifest(repo_dir: Path) -> None:
     page = (repo_dir / "docs" / "store-format.md").read_text()
-    rows = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+    rows = re.findall(r"^- ((?:`[^`]+`(?:, )?)+)", page, re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`([\w.\[\]]+)`", row)}
     sets = (WeightSet("a", (1.0,), 1.0, (0.0,)),)
     value = make_manifest(mix=MixInfo("a", "0" * 64, False, sets)).to_json()
