@@ -46,7 +46,7 @@ from model.engine.states import States, Wanted, quantised
 from model.files.registry import random_weights
 from pipeline.jobs import embed_job
 from pipeline.main import main as elmo_store
-from transforms.runtime import job_root, worker
+from transforms.runtime import owner, worker
 from transforms.stages import embed, finish, number, plan, shards, tokenise
 
 MODEL = SHAPES["wide"]
@@ -124,9 +124,9 @@ STEPS: dict[str, Sequence[tuple[Any, str]]] = {
     "encode": [(forms, "encode_shard")],
     "tokens of rows": [(shards.Excerpt, "tokens")],
     "hash": [(ObjectRecord, "of")],
-    "put": [(Root, "_put")],
+    "put": [(Root, "put")],
     "markers": [(markers, "write_marker"), (markers, "read_marker")],
-    "lease, heartbeats": [(job_root.JobRoot, "fence"), (lease.LeaseHolder, "_beat")],
+    "lease, heartbeats": [(owner.Run, "confirm"), (lease.LeaseHolder, "_beat")],
     "writers, the rest": [(embed, "write")],
     "finish": [(finish, "check"), (finish, "finish_job")],
 }

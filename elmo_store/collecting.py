@@ -254,7 +254,7 @@ def _index(root: Root) -> Manifest:
 
 def _copy(store: StoreReader, target: Root) -> None:
     """Make ``target`` what the store is, the manifest last; what is there already stays. Nobody else may write there."""
-    target.remove_temporaries()  # of a command that was killed
+    target.remove_unfinished()  # of a command that was killed
     source, there = store.root, target.sizes()
     for rel, size in source.sizes().items():
         if layout.is_ours(rel) and not rel.startswith(_LEFT_OUT) and there.get(rel) != size:
@@ -266,7 +266,7 @@ def _copy(store: StoreReader, target: Root) -> None:
 
 def _copy_object(source: Root, target: Root, rel: str) -> None:
     if source.is_local:
-        target.put_link(rel, source.path(rel))
+        target.put_file(rel, source.path(rel), link=True)
     elif kind_of(source.filesystem) == kind_of(target.filesystem) and source.storage_options == target.storage_options:
         target.calls.cp_file(source.path(rel), target.path(rel))
     else:
@@ -359,5 +359,5 @@ def _remove_store(holder: LeaseHolder, name: str) -> None:
     root = _member_root(holder.root, name)
     root.remove_many([rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
     root.remove(layout.MANIFEST)
-    root.remove_temporaries()
+    root.remove_unfinished()
     holder.root.remove_empty(layout.member(name))

@@ -31,7 +31,7 @@ def count_requests() -> list[int]:
     try:
         from s3fs import S3FileSystem
 
-        from elmo_store.storage.object_store import ObjectStoreFileSystem
+        from elmo_store.storage.obstore_client import ObjectStoreFileSystem
     except ImportError:
         return n
     request = ObjectStoreFileSystem._call

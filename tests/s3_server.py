@@ -103,7 +103,7 @@ def counted(filesystem: Any) -> Traffic:
 
 def _count_obstore(traffic: Traffic) -> None:
     """In the class of all, as `tests.job_stages.count_requests`: a subclass's own would hide what that puts there."""
-    from elmo_store.storage.object_store import ObjectStoreFileSystem
+    from elmo_store.storage.obstore_client import ObjectStoreFileSystem
 
     kind: Any = ObjectStoreFileSystem
     request = kind._call

@@ -10,7 +10,6 @@ object store, in its ``_export``.
 """
 
 import os
-import posixpath
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -257,11 +256,8 @@ class Writing:
     def _take_name(self, line: ObjectRecord) -> None:
         root, path = self.place.root, self.path(line.path)
         self._holder.check()
-        if root.is_local:
-            taken = root.move_new(posixpath.relpath(path, root.path()), line.path)
-        else:
-            taken = root.put_new_file(line.path, path)
-            os.remove(path)
+        taken = root.put_new_file(line.path, path)
+        os.remove(path)
         # A put whose answer was lost has put the same bytes.
         if not taken and (root.size(line.path) != line.bytes or self.place.crc32c(line.path) != line.crc32c):
             raise ExportRefusedError(f"{root.url(line.path)} was put there while this export was written: give another output")

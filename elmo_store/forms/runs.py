@@ -21,9 +21,8 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.parquet_files import errors_name
-from elmo_store.storage.readable import folder_in_place_of
 from elmo_store.storage.recent import Recent
-from elmo_store.storage.root import Root
+from elmo_store.storage.root import Root, folder_in_place_of
 
 Int64 = npt.NDArray[np.int64]
 Spans = Int64 | Sequence[tuple[int, int]]  # rows ``first … stop``: [n, 2]; a single span is read sooner without an array

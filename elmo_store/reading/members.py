@@ -28,6 +28,7 @@ from elmo_store.reading.member import opened_member
 from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Readers, StoreReader
 from elmo_store.reading.text_index import GatheredTexts, TextIndex, Texts, UInt64, check_size, cut_bytes
+from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
@@ -118,11 +119,11 @@ class RowRoot(Root):
         super().__init__(str(row.collection), row.collection.storage_options)
         self._row = row
 
-    def path(self, rel: str = "") -> str:
-        return super().path(self._row.located(rel))
+    def _name(self, rel: str) -> str:
+        return super()._name(self._row.located(rel))
 
-    def url(self, rel: str = "") -> str:
-        return super().url(self._row.located(rel))
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        super().read_ranges([piece._replace(rel=self._row.located(piece.rel)) for piece in ranges])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ _PUTS = ("pipe_file", "put_file")  # they need no folder: one that finds nothing
 MOST_TEXT = 300  # characters of what a client says
 
 
-def told(error: Exception, where: str, *, put: bool = False) -> Exception:
+def translate_error(error: Exception, where: str, *, put: bool = False) -> Exception:
     """``error`` of a storage at ``where`` as an OSError that names the place, the cause and the remedy.
 
     ConnectionError: it can't be reached now, and may be the next time. PermissionError: credentials are missing, expired or
@@ -127,19 +127,19 @@ def _text(error: BaseException) -> str:
 
 
 @contextmanager
-def telling(where: str, *, put: bool = False) -> Iterator[None]:
-    """The block's errors as `told` has them."""
+def translated_errors(where: str, *, put: bool = False) -> Iterator[None]:
+    """The block's errors as `translate_error` has them."""
     try:
         yield
     except Exception as error:
-        raised = told(error, where, put=put)
+        raised = translate_error(error, where, put=put)
         if raised is error:
             raise
         raise raised from None  # its text is told; the rest may hold secrets
 
 
-class Calls:
-    """The methods of a filesystem of fsspec, whose errors are `told`. What it calls of its own is left alone."""
+class TranslatingCalls:
+    """The methods of a filesystem of fsspec, whose errors are translated. What it calls of its own is left alone."""
 
     def __init__(self, filesystem: Any) -> None:
         self._filesystem = filesystem
@@ -150,5 +150,5 @@ class Calls:
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         path = arguments[name == "put_file"] if arguments else ""
         where = path if isinstance(path, str) else str(next(iter(path), ""))
-        with telling(where, put=name in _PUTS):
+        with translated_errors(where, put=name in _PUTS):
             return getattr(self._filesystem, name)(*arguments, **options)

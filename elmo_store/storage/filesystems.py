@@ -13,7 +13,7 @@ from fsspec.registry import registry
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.data import TooLargeError, read_regular
-from elmo_store.storage.failures import telling
+from elmo_store.storage.failures import translated_errors
 
 OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves object stores to fsspec's own libraries
 ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
@@ -61,12 +61,17 @@ def names_filesystem(location: str) -> bool:
     return "://" in location or ("::" in location and is_protocol(location.partition("::")[0]))
 
 
-def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:  # (AbstractFileSystem, path)
-    """The filesystem of ``location``, a URL or an absolute path of this machine, and its path there. Errors as fsspec's."""
+def open_filesystem(
+    location: str, storage_options: Mapping[str, Any] | None = None, *, obstore: bool = False
+) -> tuple[Any, str]:  # (AbstractFileSystem, path)
+    """The filesystem of ``location``, any URL of fsspec or a path of this machine, and its path there. Errors as fsspec's.
+
+    ``obstore``: by obstore where that is installed and can.
+    """
     options = resolved_options(storage_options)
     if not names_filesystem(location):
-        return LocalFileSystem(**options), location
-    if (objects := _object_store(location, options)) is not None:
+        return LocalFileSystem(**options), str(LocalFileSystem._strip_protocol(location))
+    if obstore and (objects := _object_store(location, options)) is not None:
         return objects, str(objects._strip_protocol(location))
     filesystem: AbstractFileSystem
     filesystem, path = url_to_fs(location, **options)
@@ -76,12 +81,12 @@ def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[An
 def fetched(location: str, storage_options: Mapping[str, Any] | None = None, most_bytes: int | None = None) -> bytes:
     """The bytes of a file at any path or URL that fsspec understands; errors of a local one as `read_regular`'s.
 
-    FileNotFoundError, IsADirectoryError of a local folder, other errors as `failures.told` has them.
+    FileNotFoundError, IsADirectoryError of a local folder, other errors as `failures.translate_error` has them.
     """
-    with telling(location):
+    with translated_errors(location):
         if not names_filesystem(location):
             return read_regular(location, most_bytes)
-        filesystem, path = opened(location, storage_options)
+        filesystem, path = open_filesystem(location, storage_options)
         data: bytes = filesystem.cat_file(path, **({} if most_bytes is None else {"start": 0, "end": most_bytes + 1}))
     if most_bytes is not None and len(data) > most_bytes:
         raise TooLargeError(most_bytes)
@@ -93,17 +98,17 @@ def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSyst
     scheme, _, path = location.partition("://")
     if scheme not in OBJECT_STORES or os.environ.get(OBSTORE) == "0" or find_spec("obstore") is None:
         return None
-    from elmo_store.storage import object_store
+    from elmo_store.storage import obstore_client
 
     name, library = OBJECT_STORES[scheme]
     try:
-        if not object_store.works_here():
-            raise object_store.UntranslatedError("a forked process (spawn it to have obstore there)")
+        if not obstore_client.works_here():
+            raise obstore_client.UntranslatedError("a forked process (spawn it to have obstore there)")
         if "//" in path or "@" in path.partition("/")[0]:
-            raise object_store.UntranslatedError("a path with // or an account in it")
-        objects: AbstractFileSystem = getattr(object_store, name)(**options)
+            raise obstore_client.UntranslatedError("a path with // or an account in it")
+        objects: AbstractFileSystem = getattr(obstore_client, name)(**options)
         return objects
-    except object_store.UntranslatedError as what:
+    except obstore_client.UntranslatedError as what:
         if find_spec(library) is None:
             raise StoreError(
                 f"{location}: obstore is not for {what}; {library} is not installed: pip install {library}"

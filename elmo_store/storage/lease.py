@@ -19,12 +19,14 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.storage.json_values import convert, encoded_json
 from elmo_store.storage.process import Process
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 
 LEASES = "_lease"  # the folder; gone when nobody writes
@@ -180,7 +182,7 @@ def acquire(
         now = read_lease(root)
         if now is not None and now.run == lease.run:
             if replaced:  # a late writer of the run before finds nothing to move: it looked at the lease after it wrote
-                root.remove_temporaries(but=_MEMBERS)
+                root.remove_unfinished(but=_MEMBERS)
             put_heartbeat(root, LAUNCHER_HEARTBEAT, lease.run)
             return
     current = read_lease(root)
@@ -314,7 +316,10 @@ class LeaseHolder:
         """Give the lease back, if it is still this run's."""
         self.leave()
         try:
-            self._release()
+            if self.gave_up:  # the storage was waited for long enough
+                release(self.root, self.run)
+            else:
+                retry(partial(release, self.root, self.run), local=self.root.is_local)
         except Exception as error:  # it runs out by itself; why the job ended is what matters
             _log.info("the lease of %s can't be given back: %s", self.root, error)
 
@@ -323,9 +328,6 @@ class LeaseHolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.end()
-
-    def _release(self) -> None:
-        release(self.root, self.run)
 
     def _keep_beating(self) -> None:
         beat_last = time.monotonic()

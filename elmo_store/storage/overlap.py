@@ -19,7 +19,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import OverlapError
-from elmo_store.storage.filesystems import kind_of, opened
+from elmo_store.storage.filesystems import kind_of, open_filesystem
 from elmo_store.storage.location import Location
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -77,7 +77,7 @@ def _is_below(inner: ResolvedLocation, outer: ResolvedLocation) -> bool:
 def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ResolvedLocation:
     """What ``location`` means, anything fsspec understands. It need not exist. Errors as those of the filesystem."""
     shown = os.fspath(location)
-    filesystem, path = _innermost(*opened(shown, storage_options))
+    filesystem, path = _innermost(*open_filesystem(shown, storage_options, obstore=True))
     if isinstance(filesystem, LocalFileSystem):
         real = os.path.realpath(path)
         parts = tuple(part for part in real.split(os.sep) if part)

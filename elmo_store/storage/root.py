@@ -1,279 +1,325 @@
-"""A store's root on a disk or an object store: what is read there, see `readable`, and whole objects put and removed.
+"""A location that stores are read from and written to: a value that is cheap to make and to pickle.
 
-Writing an object is atomic: an object store's put is; on a local disk the bytes go to a temporary file in the same folder that
-then takes the name. Readers therefore see an object whole or not at all.
+Its objects are on a local disk or in an object store (`elmo_store.storage.objects`), which each process opens when it first needs
+them. A root may belong to an owner, such as the run of a job, who allows what is written there and counts what is retried.
 """
 
-import ctypes
+import builtins
 import os
-import posixpath
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import PurePosixPath
-from typing import Any
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from elmo_store.errors import StoreError
-from elmo_store.storage.data import Data, joined, pieces_of
-from elmo_store.storage.filesystems import checked, is_azure
-from elmo_store.storage.json_values import encoded_json
-from elmo_store.storage.process import is_abandoned, temporary_tag
-from elmo_store.storage.readable import TEMPORARY_PREFIX, ReadableRoot, local_stamp
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
-_TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
-_SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
+from elmo_store.errors import ShardCorruptError, StoreError
+from elmo_store.storage.data import Data, Range
+from elmo_store.storage.failures import TranslatingCalls, translated_errors
+from elmo_store.storage.filesystems import check_store_location, checked, names_filesystem, open_filesystem
+from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_json
+from elmo_store.storage.local_disk import LocalDisk
+from elmo_store.storage.object_store import ObjectStore
+from elmo_store.storage.objects import Listed, Objects, nothing
+from elmo_store.storage.retrying import RetryCount, retried
+
+T = TypeVar("T")
 
 
-class Root(ReadableRoot):
-    """A root that is written to: each method here changes what stands there. A `JobRoot` makes sure that its run may."""
+class Owner(Protocol):
+    """Who may write to a root; pickled with it."""
 
-    def put(self, rel: str, data: Data) -> None:
-        """Write the object ``rel`` whole, over what may be there."""
-        self._put(rel, data)
+    @property
+    def retries(self) -> RetryCount:
+        """Counts the retries of this process."""
+        ...
+
+    def opens(self) -> None:
+        """Called when this process first uses a root of this owner."""
+        ...
+
+    def confirm(self, rel: str | None) -> None:
+        """Raise unless the owner may put the object ``rel`` now; None: remove something."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a root has opened in one process."""
+
+    process: int
+    filesystem: AbstractFileSystem
+    folder: str
+    is_local: bool
+    objects: Objects
+
+
+class Root:
+    """A directory or object prefix, by URL. ``rel`` is everywhere a path relative to it, with ``/`` between its names.
+
+    Attributes:
+        storage_options: what its filesystem takes.
+        owner: whose it is, None for a root that belongs to nobody.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+        """``url``: a local path, or a URL of one of `filesystems.STORE_PROTOCOLS`; StoreError for any other URL."""
+        self.storage_options = dict(storage_options or {})
+        self.owner: Owner | None = None
+        text = os.fspath(url)
+        if not text:
+            raise StoreError("the location of the store is empty: give a folder or a URL")
+        if not names_filesystem(text):
+            text = os.path.abspath(text)  # worker processes may have another working folder
+        check_store_location(text)
+        self._location = text.rstrip("/") or "/"
+        self._opened: _Opened | None = None
+
+    def owned_by(self, owner: Owner | None) -> "Root":
+        """The same location, where ``owner`` allows what is written and calls are retried; None: anybody's."""
+        root = copy(self)
+        root.owner, root._opened = owner, None
+        return root
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
+
+    def __repr__(self) -> str:
+        return f"Root({self._location!r})"
+
+    def __str__(self) -> str:
+        return self._location
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Root):
+            return NotImplemented
+        return (self._location, self.storage_options) == (other._location, other.storage_options)
+
+    def __hash__(self) -> int:
+        return hash(self._location)
+
+    def _here(self) -> _Opened:
+        """What this process has opened; an event loop does not survive a fork."""
+        opened = self._opened
+        if opened is None or opened.process != os.getpid():
+            with translated_errors(self._location):
+                filesystem, path = open_filesystem(self._location, self.storage_options, obstore=True)
+            folder = path.rstrip("/") if path != "/" else path
+            is_local = isinstance(filesystem, LocalFileSystem)
+            objects: Objects = LocalDisk(folder) if is_local else ObjectStore(filesystem, folder, self._location)
+            if self.owner is not None:
+                objects = retried(objects, local=is_local, count=self.owner.retries)
+            opened = self._opened = _Opened(os.getpid(), filesystem, folder, is_local, objects)
+            if self.owner is not None:
+                self.owner.opens()
+        return opened
+
+    @property
+    def filesystem(self) -> AbstractFileSystem:
+        """The fsspec filesystem of this process."""
+        return self._here().filesystem
+
+    @property
+    def calls(self) -> Any:
+        """The filesystem's methods, whose errors are translated: see `failures.translate_error`."""
+        return TranslatingCalls(self.filesystem)
+
+    @property
+    def objects(self) -> Objects:
+        """What reads and writes here, in this process."""
+        return self._here().objects
+
+    @property
+    def is_local(self) -> bool:
+        """True on a disk of this machine."""
+        return self._here().is_local
+
+    def free_bytes(self) -> int | None:
+        """Free space where the root is or will be; None where nobody can say (object stores)."""
+        if not self.is_local:
+            return None
+        folder = self.path()
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return shutil.disk_usage(folder).free
+
+    def _name(self, rel: str) -> str:
+        """The name of ``rel`` among the objects. StoreError if it would leave the root."""
+        return checked(rel)
+
+    def path(self, rel: str = "") -> str:
+        """The filesystem's own path of ``rel``. StoreError if it would leave the root."""
+        folder = self._here().folder
+        return folder.rstrip("/") + "/" + self._name(rel) if rel else folder
+
+    def url(self, rel: str = "") -> str:
+        """URL of ``rel`` (a plain path on a local disk), as given to the user and to other programs."""
+        return self._location if not rel else self._location.rstrip("/") + "/" + self._name(rel)
+
+    # Reading.
+
+    def exists(self, rel: str) -> bool:
+        """True if there is an object ``rel``; asked anew, no earlier listing is trusted."""
+        return self.size(rel) is not None
+
+    def size(self, rel: str) -> int | None:
+        """Bytes of ``rel``; None if there is no such object."""
+        stat = self.objects.stat(self._name(rel))
+        return None if stat is None else stat.size
+
+    def stamp(self, rel: str) -> str | None:
+        """`Listed.stamp` of the object ``rel``; None if there is no such object."""
+        stat = self.objects.stat(self._name(rel))
+        return None if stat is None else stat.stamp
+
+    def get(self, rel: str, most_bytes: int | None = None) -> bytes:
+        """The bytes of ``rel``.
+
+        FileNotFoundError if it is missing; ShardCorruptError if it is a folder, a pipe or a device; TooLargeError if it has more
+        than ``most_bytes``, which are not read.
+        """
+        try:
+            return self.objects.get(self._name(rel), most_bytes)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(self.url(rel)) from error
+        except IsADirectoryError as error:
+            raise folder_in_place_of(self.url(rel)) from error
+
+    def get_json(self, rel: str) -> Any:
+        """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
+        return parse_json(self.get(rel, MOST_JSON_BYTES))
+
+    def crc32c(self, rel: str) -> str:
+        """CRC-32C of ``rel``, 8 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
+        return self.objects.crc32c(self._name(rel))
+
+    def get_many(self, rels: Sequence[str]) -> list[bytes]:
+        """The bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing."""
+        return [self.get(rel) for rel in rels] if self.is_local else self.objects.get_many([self._name(rel) for rel in rels])
+
+    def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
+        """The last bytes of objects, ``tails``: rel → how many, or all of one that has fewer; all requested at once."""
+        try:
+            data = self.objects.tails({self._name(rel): n_bytes for rel, n_bytes in tails.items()})
+            return dict(zip(tails, data.values(), strict=True))
+        except IsADirectoryError as error:
+            raise folder_in_place_of(str(error.filename)) from error
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill every range's buffer; all requests of one call are under way together.
+
+        FileNotFoundError if an object is not there, ShortReadError if it ends too early.
+        """
+        for rel in {piece.rel for piece in ranges}:
+            checked(rel)
+        try:
+            self.objects.ranges(ranges)
+        except IsADirectoryError as error:
+            raise folder_in_place_of(str(error.filename)) from error
+
+    def confirm(self, *, now: bool = False) -> None:
+        """Called after an object was opened. A root of no store in particular has nothing to confirm: see `watched.StoreRoot`."""
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Relative name → bytes of every object below the folder ``prefix``, as `listed` has them."""
+        return {rel: listed.size for rel, listed in self.listed(prefix).items()}
+
+    def listed(self, prefix: str = "") -> dict[str, Listed]:
+        """Relative name → size and stamp of every object below the folder ``prefix``, sorted, from one listing.
+
+        Half-written temporary files are left out. Empty if there is no such folder.
+        """
+        return self.objects.listed(_folder(prefix))
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Relative names of every object below the folder ``prefix``, sorted."""
+        return list(self.sizes(prefix))
+
+    def names(self, folder: str) -> builtins.list[str]:
+        """What stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
+        return self.objects.names(_folder(folder))
+
+    def holds(self, folder: str) -> bool:
+        """Whether there is a folder ``folder``, though it may be empty, or hold half-written files alone."""
+        return self.objects.holds(_folder(folder))
+
+    # Writing. An owner may refuse all of it but `sweep` and `flush`, which harm nobody.
+
+    def put(self, rel: str, data: Data) -> str:
+        """Write the object ``rel`` whole, over what may be there. Its stamp where the put's answer tells it, otherwise ""."""
+        return self._written(rel, lambda before: self.objects.put(self._name(rel), data, before))
 
     def put_stamped(self, rel: str, data: Data) -> str:
-        """`put`; returns the object's `stamp`. On a local disk it is surely of these bytes, whoever else writes."""
-        return self._put(rel, data) or self.stamp(rel) or ""
+        """`put`; the object's stamp, which costs a request where the put's answer does not tell it."""
+        return self.put(rel, data) or self.stamp(rel) or ""
 
     def put_json(self, rel: str, value: Any) -> None:
         """Write ``value`` as `encoded_json` has it."""
         self.put(rel, encoded_json(value))
 
-    def _put(self, rel: str, data: Data) -> str:
-        """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
-        path, filesystem = self.path(checked(rel)), self.filesystem
-        if not self.is_local and not getattr(filesystem, "takes_pieces", False):
-            data = bytes(joined(data)) if is_azure(filesystem) else joined(data)
-        with self._apart(path) as apart:
-            if not self.is_local:
-                self.calls.pipe_file(apart, data)
-                return ""
-            _write(apart, data)
-            return local_stamp(os.stat(apart))
-
-    @contextmanager
-    def _apart(self, path: str) -> Iterator[str]:
-        """Where an object is written whose name will be ``path``: a file beside it, then moved, or there if puts are atomic."""
-        if not self.is_local:
-            yield path
-            return
-        with self._temporary(path) as temporary:
-            yield temporary
-            self._check_owner()
-            os.replace(temporary, path)
-
-    def _check_owner(self) -> None:
-        """Asked when a file is written and has yet to get its name: a root that belongs to a run raises if another has it."""
-
-    @contextmanager
-    def _temporary(self, path: str) -> Iterator[str]:
-        """A name beside ``path``, of a disk, for a file that is to be moved onto it; none is left behind."""
-        folder, name = posixpath.split(path)
-        temporary = posixpath.join(folder, _temporary_name(name))
-        self._make_folder_of(path)
-        try:
-            yield temporary
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.remove(temporary)
-            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
-                os.rmdir(folder)
-            raise
-        with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
-            os.remove(temporary)
-
-    def _make_folder_of(self, path: str) -> None:
-        """Make the folder of a disk's object. StoreError if a link below the root stands in its way."""
-        if link := self._link_above(path):
-            raise StoreError(
-                f"{link} is a link to {os.readlink(link)}, and nothing is written outside {self}: put the folder itself there"
-            )
-        os.makedirs(posixpath.dirname(path), exist_ok=True)
-
-    def _link_above(self, path: str) -> str | None:
-        """The first folder between this local root and ``path`` that is a symbolic link."""
-        folder = self.path()
-        if not self.is_local:
-            return None
-        for name in os.path.relpath(path, folder).split(os.sep)[:-1]:
-            folder = os.path.join(folder, name)
-            if os.path.islink(folder):
-                return folder
-        return None
-
-    def put_file(self, rel: str, path: str) -> None:
-        """`put` of what the local file ``path`` holds, in bounded memory."""
-        with self._apart(self.path(checked(rel))) as apart:
-            self.calls.put_file(path, apart)
-        self.calls.invalidate_cache()
-
-    def put_link(self, rel: str, path: str) -> None:
-        """`put_file`, by a hard link where this root and the local file ``path``, which nobody may write into, share a disk."""
-        if self.is_local:
-            with suppress(OSError), self._apart(self.path(checked(rel))) as apart:  # another disk, or one without links
-                os.link(path, apart)
-                return
-        self.put_file(rel, path)
+    def put_file(self, rel: str, path: str, *, link: bool = False) -> None:
+        """`put` of a local file, in bounded memory; ``link``: nobody writes into it, so a hard link serves on the same disk."""
+        self._written(rel, lambda before: self.objects.put_file(self._name(rel), path, link=link, before=before))
 
     def put_new(self, rel: str, data: bytes | bytearray) -> bool:
         """Write ``rel`` unless it exists; False if it has other bytes. Of many who try, each with its own, one succeeds."""
-        path = self.path(checked(rel))
-        if self.is_local:
-            with self._temporary(path) as temporary:
-                _write(temporary, data)
-                return _take_name(temporary, path)
-        if self.size(rel) is not None:
-            return self.get(rel) == data  # by an attempt whose answer was lost
-        try:
-            self.calls.pipe_file(path, data, mode="create")
-        except OSError:  # FileExistsError, but some servers' clients name it otherwise
-            if self.size(rel) is None:
-                raise
-        self.calls.invalidate_cache()
-        return self.get(rel) == data  # a filesystem that ignores the condition, or a put that was tried again
+        return self._written(rel, lambda before: self.objects.put_if_absent(self._name(rel), data, before))
 
     def put_new_file(self, rel: str, path: str) -> bool:
-        """`put_new` of the file ``path`` of this machine, of any size; for object stores, whose puts are whole by themselves."""
-        if self.size(rel) is not None:
-            return False
-        try:
-            self.calls.put_file(path, self.path(checked(rel)), mode="create")
-        except OSError:  # FileExistsError, but some servers' clients name it otherwise
-            if self.size(rel) is None:
-                raise
-            return False
-        return True
-
-    def move_new(self, temporary: str, rel: str) -> bool:
-        """Give the file ``temporary`` of a local disk the name ``rel``; False if something has it. FileNotFoundError."""
-        path, target = self.path(checked(temporary)), self.path(checked(rel))
-        self._make_folder_of(target)
-        if not _take_name(path, target):
-            return False
-        with suppress(FileNotFoundError):
-            os.remove(path)
-        return True
+        """Write ``rel`` from a local file, into which nobody writes, unless it exists; False if it does."""
+        return self._written(rel, lambda before: self.objects.put_file_if_absent(self._name(rel), path, before))
 
     def remove(self, rel: str) -> None:
         """Remove the object ``rel``; nothing happens if it is not there. A link in its way is removed, and not followed."""
-        path = self.path(checked(rel))
-        try:
-            self.calls.rm_file(self._link_above(path) or path)
-        except FileNotFoundError:
-            return
-        self.calls.invalidate_cache()
+        self.remove_many([rel])
 
     def remove_many(self, rels: Sequence[str]) -> None:
         """Remove these objects, as far as they are there; on a local disk also the folders that this leaves empty."""
-        if not rels:
-            return
-        paths = [self.path(checked(rel)) for rel in rels]
-        if not self.is_local:
-            try:
-                self.calls.rm(paths)
-            except FileNotFoundError:  # by an attempt whose answer was lost
-                for rel in rels:
-                    self.remove(rel)
-            self.calls.invalidate_cache()
-            return
-        for path in paths:
-            with suppress(FileNotFoundError):
-                os.remove(self._link_above(path) or path)
-        base = self.path()
-        folders = {str(folder) for rel in rels for folder in PurePosixPath(rel).parents[:-1]}
-        for folder in sorted(folders, key=len, reverse=True):
-            with suppress(OSError):  # what is not ours stands in it
-                os.rmdir(os.path.join(base, folder))
+        if rels:
+            self.objects.remove([self._name(rel) for rel in rels], self._before(None))
 
     def remove_tree(self, prefix: str = "") -> None:
         """Remove everything below the folder ``prefix`` (all of the root without one)."""
-        folder = self.path(prefix.rstrip("/"))
-        if folder in ("", "/") or not folder.strip("/"):
+        if not self.path(_folder(prefix)).strip("/"):
             raise StoreError(f"{self}: refusing to remove the whole filesystem")
-        self.calls.invalidate_cache()
-        try:
-            self.calls.rm(folder, recursive=True)
-        except FileNotFoundError:
-            return
-        self.calls.invalidate_cache()
+        self.objects.remove_tree(_folder(prefix), self._before(None))
+
+    def remove_unfinished(self, prefix: str = "", *, but: str = "") -> None:
+        """Remove the half-written files below the folder ``prefix``, whoever writes them; ``but``: a folder to leave alone."""
+        self.objects.remove_unfinished(_folder(prefix), but, self._before(None))
 
     def remove_empty(self, prefix: str) -> None:
         """Remove the folder ``prefix`` of a local disk and those below it that hold nothing; of a link in its place the link."""
-        if self.is_local and os.path.islink(self.path(prefix)):
-            os.remove(self.path(prefix))
-        elif self.is_local:
-            for folder, _, _ in os.walk(self.path(prefix), topdown=False):
-                with suppress(OSError):  # something stands in it
-                    os.rmdir(folder)
+        self.objects.remove_empty(_folder(prefix), self._before(None))
 
-    def remove_temporaries(self, prefix: str = "", *, but: str = "") -> None:
-        """Remove the files below the folder ``prefix`` that have yet to get their names, which nobody can give them then.
-
-        ``but``: a folder that is left as it is. Object stores have no such files.
-        """
-        if not self.is_local:
-            return
-        left = self.path(but) if but else ""
-        for folder, folders, names in os.walk(self.path(prefix)):
-            folders[:] = [name for name in folders if os.path.join(folder, name) != left]
-            for name in names:
-                if name.startswith(TEMPORARY_PREFIX):
-                    with suppress(FileNotFoundError):
-                        os.remove(os.path.join(folder, name))
-
-    def sweep(self, prefix: str = "", name: str = "") -> None:
-        """Remove the half-written files in the folder ``prefix`` that killed processes left; ``name``: of this object alone.
-
-        On a local disk; nothing that a live process writes is touched, see `process.is_abandoned`.
-        """
-        if not self.is_local or not os.path.isdir(self.path(prefix)):
-            return
-        with os.scandir(self.path(prefix)) as entries:
-            for entry in entries:
-                ending = f"-{name}{_TEMPORARY_SUFFIX}" if name else ""
-                if not entry.name.startswith(TEMPORARY_PREFIX) or not entry.name.endswith(ending):
-                    continue
-                with suppress(FileNotFoundError):  # its writer, or another sweeper, was faster
-                    changed = entry.stat(follow_symlinks=False).st_mtime
-                    if is_abandoned(entry.name.removeprefix(TEMPORARY_PREFIX), changed):
-                        os.remove(entry.path)
+    def sweep(self, folder: str = "", name: str = "") -> None:
+        """Remove the half-written files in ``folder`` that killed processes left; ``name``: of this object alone."""
+        self.objects.sweep(_folder(folder), name)
 
     def flush(self) -> None:
-        """Return when what was written is safe from a loss of power: on a local disk its system's buffers are written out.
+        """Return when what was written is safe from a loss of power."""
+        self.objects.flush()
 
-        Object stores keep what they have acknowledged; a disk that other machines write to too (NFS) has it
-        at the server once a writer has closed its file.
-        """
-        if not self.is_local:
-            return
-        descriptor = os.open(self.path(), os.O_RDONLY)
+    def _before(self, rel: str | None) -> Callable[[], None]:
+        """What is called before a change becomes visible."""
+        return nothing if self.owner is None else partial(self.owner.confirm, rel)
+
+    def _written(self, rel: str, write: Callable[[Callable[[], None]], T]) -> T:
         try:
-            if _SYNCFS is None or _SYNCFS(descriptor) != 0:
-                os.sync()
-        finally:
-            os.close(descriptor)
+            return write(self._before(rel))
+        except FileNotFoundError:  # what was written is swept: whoever took the output over does that
+            if self.owner is not None:
+                self.owner.confirm(None)
+            raise
 
 
-def _take_name(temporary: str, path: str) -> bool:
-    """Give a file of a local disk the name ``path`` too, unless something has it; False if so."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except FileNotFoundError:
-        raise
-    except OSError:  # a disk without hard links: whoever makes the name may put the file there
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return False
-        os.replace(temporary, path)
-    return True
+def folder_in_place_of(url: str) -> ShardCorruptError:
+    """The error of a folder that has an object's name."""
+    return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
 
 
-def _write(path: str, data: Data) -> None:
-    with open(path, "wb") as file:
-        file.writelines(pieces_of(data))
-
-
-def _temporary_name(name: str) -> str:
-    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:254] + _TEMPORARY_SUFFIX
+def _folder(name: str) -> str:
+    return checked(name.rstrip("/")) if name.rstrip("/") else ""

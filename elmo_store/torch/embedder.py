@@ -156,7 +156,7 @@ class ElmoEmbedder:
             with h5py.File(root.path(apart), "w") as file:
                 index = not (forget_sentences or use_sentence_keys)
                 write_sentences(file, zip(names, lines, vectors, strict=True), index=index)
-            if not root.move_new(apart, name):
+            if not root.put_new_file(name, root.path(apart)):
                 raise exists
         finally:
             root.remove(apart)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo_store.errors import BucketNotFoundError
-from elmo_store.storage.failures import Calls, told
+from elmo_store.storage.failures import TranslatingCalls, translate_error
 from model.errors import ModelError, UnknownModelError, WeightsError
 from model.options import MOST_OPTIONS_BYTES
 
@@ -55,7 +55,7 @@ def _reaching(url: str, filesystem: Any) -> Iterator[None]:
     except Exception as error:
         if _is_local(filesystem):
             raise
-        cause = told(error, url)
+        cause = translate_error(error, url)
         if isinstance(cause, ConnectionError | PermissionError | BucketNotFoundError):
             raise cause from None
         raise UnknownModelError(
@@ -66,7 +66,7 @@ def _reaching(url: str, filesystem: Any) -> Iterator[None]:
 def _ask_why(filesystem: Any, path: str) -> None:
     """Raise what keeps a filesystem from saying that something is there; ``exists`` and ``isfile`` take any failure for a no."""
     with suppress(FileNotFoundError):
-        Calls(filesystem).info(path)
+        TranslatingCalls(filesystem).info(path)
 
 
 def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
@@ -199,10 +199,10 @@ def cache_folder() -> Path:
 
 
 def _filesystem(url: str, storage_options: dict[str, Any] | None) -> tuple[Any, str]:
-    from fsspec.core import url_to_fs
+    from elmo_store.storage.filesystems import open_filesystem
 
     try:
-        filesystem, path = url_to_fs(url, **(storage_options or {}))
+        filesystem, path = open_filesystem(url, storage_options)
     except (ImportError, ValueError) as error:
         raise UnknownModelError(
             f"{url} can't be opened: {error}. Its protocol may need an extra: pip install '.[http]' ([s3], [gcs]) in "

@@ -5,7 +5,7 @@ from typing import Any
 
 import fsspec
 
-from elmo_store.storage.failures import telling
+from elmo_store.storage.failures import translated_errors
 
 
 class LabelError(ValueError):
@@ -20,7 +20,7 @@ def lines_of(url: str, storage_options: Mapping[str, Any] | None = None) -> Iter
     number = 0
     how = {"encoding": "utf-8-sig", "compression": "infer", "newline": "\n", **(storage_options or {})}
     try:
-        with telling(url), fsspec.open(url, "rt", **how) as file:
+        with translated_errors(url), fsspec.open(url, "rt", **how) as file:
             for number, line in enumerate(file, 1):
                 yield number, line.rstrip("\r\n")
     except UnicodeDecodeError as error:

@@ -18,20 +18,21 @@ from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
 from elmo_store.reading.collection import VersionRoot
 from elmo_store.reading.writer import as_one, inputs_of
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import open_store
-from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing, versions
+from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing, versions
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
 from pipeline.progress.metrics import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
 from pipeline.runners.flink import console_of
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned, run_name
 from transforms.runtime.results import spread
 from transforms.runtime.work import PLAN, PROBLEM, START
 from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
@@ -80,8 +81,8 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
             return existing if same else None
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
-            _put_start(source, JobRoot(target, holder.run), manifest, waits=waits)
-            workers_root = JobRoot(target, holder.run, Process.here() if terms.local else None)
+            _put_start(source, owned(target, holder.run), manifest, waits=waits)
+            workers_root = owned(target, holder.run, Process.here() if terms.local else None)
             return DeriveStore(source.root, workers_root, resumed=earlier is not None)
 
         try:
@@ -127,7 +128,7 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
     return made
 
 
-def _put_start(source: Store, target: JobRoot, manifest: Manifest, *, waits: bool) -> None:
+def _put_start(source: Store, target: Root, manifest: Manifest, *, waits: bool) -> None:
     """Put start state and incomplete manifest into the output. CommandError if it can't be written."""
     try:
         write_manifest(target, manifest)
@@ -136,6 +137,6 @@ def _put_start(source: Store, target: JobRoot, manifest: Manifest, *, waits: boo
         target.remove_tree(ENDED)
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
-        target.put_json(START, {"run": target.run, "started": time.time(), "n_pieces": 0, "waits": waits})
+        target.put_json(START, {"run": run_name(target), "started": time.time(), "n_pieces": 0, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error

@@ -18,6 +18,7 @@ from elmo_store.format.layout import ENDED, INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.format.words import WordLimit
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -28,7 +29,7 @@ from pipeline.cli.locations import reach
 from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
-from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing
+from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
 from pipeline.jobs.preflight import added_before, check_input, decided, member_of, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
@@ -38,7 +39,7 @@ from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of
 from transforms.inputs.records import Split, Stream, describe_files
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned
 from transforms.runtime.results import spread
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, START
 from transforms.stages.embed import build_ahead, embed_shards
@@ -141,8 +142,8 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
             else:
                 started = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
                 state = _start_state_of(root, started) or state
-            owned = JobRoot(root, holder.run, Process.here() if terms.local else None)
-            own = replace(job, root=owned, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+            workers_root = owned(root, holder.run, Process.here() if terms.local else None)
+            own = replace(job, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
             started = replace(started, start_state=StartStateInfo(state.kind, state.sha256))
             _put_start(own, started, state, source, model, terms)
             if terms.local and n_local_processes(runner) == 1:

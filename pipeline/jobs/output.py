@@ -11,7 +11,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from elmo_store.errors import (
     TAKE_OVER,
@@ -29,12 +29,13 @@ from elmo_store.format.markers import marked_shards
 from elmo_store.reading.watched import REPLACE_SECONDS
 from elmo_store.storage import lease
 from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
-from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease
+from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
 from pipeline.runners.flink import cancel_if_there
-from transforms.runtime.job_root import JobRoot, retry
+from transforms.runtime.owner import owned
 from transforms.runtime.work import PROBLEM, REFUSED
 
 # How long a run may be silent before another one may begin: a command that waits says something every 10 s, workers of an engine
@@ -185,40 +186,27 @@ class LeaseTerms:
     console: str | None = None
 
 
-class LeaseHolder(lease.LeaseHolder):
-    """The lease of ``run`` on ``root``, as a command takes it."""
-
-    @classmethod
-    def begin(cls, root: Root, run: str, terms: LeaseTerms) -> Self:
-        """Take the lease. CommandError: refused if another run has it, bad location if the output can't be written."""
-        patience = LOCAL_PATIENCE_SECONDS if terms.local else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
-        try:
-            before = lease.read_lease(root)
-            heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
-            holder = cls.take(
-                root, run, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
-                max_outage_seconds=MAX_OUTAGE_SECONDS,
-                on_progress=partial(print, file=sys.stderr, flush=True),
-            )  # fmt: skip
-        except LeaseHeldError as error:
-            raise CommandError(Exit.REFUSED, str(LeaseHeldError(error.where, error.holder, TAKE_OVER))) from error
-        except (OSError, StoreError) as error:
-            raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
-        if heard.console == terms.console and cancel_if_there(
-            terms.console, heard.job
-        ):  # its workers would fail, and be tried again, until it gives up
-            print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
-        elif terms.take_over and heard.job:
-            text = f"job {heard.job} of the run before can't be cancelled from here; the command that waits for it does, in 10 s"
-            print(text, file=sys.stderr, flush=True)
-        return holder
-
-    def _release(self) -> None:
-        release = partial(lease.release, self.root, self.run)
-        if self.gave_up:  # it was waited for long enough
-            release()
-        else:
-            retry(release, local=self.root.is_local)
+def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
+    """The lease for a new run. CommandError: refused if another run has it, bad location if the output can't be written."""
+    patience = LOCAL_PATIENCE_SECONDS if terms.local else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
+    try:
+        before = lease.read_lease(root)
+        heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
+        holder = LeaseHolder.take(
+            root, uuid.uuid4().hex, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
+            max_outage_seconds=MAX_OUTAGE_SECONDS, on_progress=partial(print, file=sys.stderr, flush=True),
+        )  # fmt: skip
+    except LeaseHeldError as error:
+        raise CommandError(Exit.REFUSED, str(LeaseHeldError(error.where, error.holder, TAKE_OVER))) from error
+    except (OSError, StoreError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+    if heard.console == terms.console and cancel_if_there(terms.console, heard.job):
+        # Its workers would fail, and be tried again, until it gives up.
+        print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
+    elif terms.take_over and heard.job:
+        text = f"job {heard.job} of the run before can't be cancelled from here; the command that waits for it does, in 10 s"
+        print(text, file=sys.stderr, flush=True)
+    return holder
 
 
 def claim(
@@ -228,20 +216,20 @@ def claim(
 
     ``look``: the manifest of an earlier run of this very job, None for an empty output or a store to be overwritten. It is asked
     again once the lease is held: another run may just have ended. ``begin`` gets what it says. Errors are those of both,
-    `LeaseHolder.begin` and `clear`; after one the lease is given back.
+    of the lease and of `clear`; after one the lease is given back.
     """
     existing = look()
     if existing is not None and existing.complete:
         return None
     with _no_empty_folders(root):
-        holder = LeaseHolder.begin(root, uuid.uuid4().hex, terms)
+        holder = take_lease(root, terms)
         try:
             existing = look()
             if existing is not None and existing.complete:
                 holder.end()
                 return None
             if existing is None:
-                clear(JobRoot(root, holder.run))
+                clear(owned(root, holder.run))
             return holder, begin(holder, existing)
         except BaseException:
             holder.end()

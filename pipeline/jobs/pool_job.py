@@ -9,6 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.exports.job import FileTask, make_file
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.run import explain
@@ -17,7 +18,6 @@ from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import quiet_workers
 from pipeline.runners.submission import pipeline_of, submit
 from transforms.runtime.ended import introduce
-from transforms.runtime.job_root import retry
 from transforms.runtime.results import spread
 from transforms.stages.derive import opened_source
 

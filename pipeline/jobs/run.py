@@ -15,11 +15,13 @@ from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.format.layout import WORK
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import marked_shards
+from elmo_store.storage.lease import LeaseHolder
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import is_installed
 from pipeline.cli.signals import heed, name_of, say
-from pipeline.jobs.output import LeaseHolder, differences, tidy
+from pipeline.jobs.output import differences, tidy
 from pipeline.progress.bars import Screen, shown
 from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_commands, next_steps, summary
@@ -27,7 +29,6 @@ from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import is_local, name_job, quiet_workers
 from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, remove_shared_files, submit, worker_error
 from transforms.runtime.ended import WorkerEnd, described, read_ends
-from transforms.runtime.job_root import retry
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY
 
 MOST_SECONDS_TO_TELL = 3.0  # that what watches a worker takes until it has told of its death

@@ -10,12 +10,12 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+from elmo_store.storage.retrying import is_transient
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import drawable, quantity, visible
 from pipeline.progress.metrics import Meter
 from pipeline.progress.repeated import repeated
 from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
-from transforms.runtime.job_root import is_transient
 
 LINE_SECONDS = 60.0  # between two lines where there is no terminal
 

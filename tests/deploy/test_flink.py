@@ -38,7 +38,7 @@ from tests.deploy.conftest import (
     workers,
 )
 from tests.pipeline.support import digests
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned
 from transforms.runtime.results import NAMESPACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -80,7 +80,7 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
     assert winner.returncode == Exit.COMPLETE, err
     assert digests(store) == local_bytes
     with pytest.raises(LeaseLostError):  # a worker of it that wakes late
-        JobRoot(Root(store), lease.run).put(zarr_states_shard(1), b"late")
+        owned(Root(store), lease.run).put(zarr_states_shard(1), b"late")
     assert read_manifest(Root(store)).job["device"] == "cpu"  # found out by the workers
     job = newest_job(flink)
     assert len(embedding_task_managers(flink, job)) == N_TASK_MANAGERS

@@ -23,7 +23,7 @@ from pipeline.jobs.run import explain, left_summary
 from pipeline.progress.troubles import told
 from tests.deploy.conftest import wait_until
 from transforms.runtime.ended import WorkerEnd, introduce, put_end, read_ends
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned
 from transforms.runtime.work import BROKEN_EXIT, READ, WATCHER
 from transforms.stages.finish import _end_run
 
@@ -86,11 +86,11 @@ FORGOTTEN = """
 import sys, time
 from deploy.cluster.watched import run_watched
 from elmo_store.storage.root import Root
-from transforms.runtime import job_root
+from transforms.runtime import owner
 
 def work():
-    job_root.HEARTBEAT_SECONDS = 0.1
-    print(job_root.JobRoot(Root(sys.argv[1]), "run").size("_lease"), flush=True)
+    owner.HEARTBEAT_SECONDS = 0.1
+    print(owner.owned(Root(sys.argv[1]), "run").size("_lease"), flush=True)
     time.sleep(60)
 
 sys.exit(run_watched(work))
@@ -140,7 +140,7 @@ def test_a_death_in_a_jobs_last_seconds_is_there_for_the_launcher_to_tell(tmp_pa
     acquire(root, Lease.of_this_process("run", local=False, patience_seconds=60))
     end(root)
     root.put(f"{READ}/00000.json", b"x")
-    _end_run(JobRoot(root, "run"), waits=True)
+    _end_run(owned(root, "run"), waits=True)
     assert list(root.list(WORK)) == list(read_ends(root)) != []
     left_summary(root)
     assert list(root.list(WORK)) == []

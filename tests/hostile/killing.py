@@ -1,18 +1,19 @@
 """A job that dies in the middle: from a random put on nothing more is written or removed. For tests in one process."""
 
-import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from elmo_store.storage.data import Data, joined, size_of
 from elmo_store.storage.lease import LEASES
-from elmo_store.storage.root import Root, _temporary_name
+from elmo_store.storage.local_disk import _temporary_name
+from elmo_store.storage.root import Root
 
 
 def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
     """Every put, removal and listing fails from the moment on at which ``left`` puts were made."""
-    put, remove, many, tree = Root._put, Root.remove, Root.remove_many, Root.remove_tree
+    put, remove, many, tree = Root.put, Root.remove, Root.remove_many, Root.remove_tree
 
     def check(rel: str) -> None:
         if left[0] < 0 and not rel.startswith(LEASES):  # the lease of a dead process counts as given back
@@ -26,10 +27,9 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         if left[0] < 0:
             if torn:
                 folder, _, name = rel.rpartition("/")
-                path = self.path(f"{folder}/{_temporary_name(name)}".lstrip("/"))
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "wb") as file:
-                    file.write(joined(data)[: size_of(data) // 2])
+                temporary = Path(self.path(folder), _temporary_name(name))
+                temporary.parent.mkdir(parents=True, exist_ok=True)
+                temporary.write_bytes(joined(data)[: size_of(data) // 2])
             raise OSError("injected: the process was killed here")
         return put(self, rel, data)
 
@@ -46,5 +46,5 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         check(prefix)
         tree(self, prefix)
 
-    for name, dying in {"_put": dying_put, "remove": dying_remove, "remove_many": dying_many, "remove_tree": dying_tree}.items():
+    for name, dying in {"put": dying_put, "remove": dying_remove, "remove_many": dying_many, "remove_tree": dying_tree}.items():
         patch.setattr(Root, name, dying)

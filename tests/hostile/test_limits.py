@@ -195,7 +195,7 @@ def test_json_that_is_too_large_or_no_regular_file_is_not_read(store: Written, t
 
 
 def test_json_of_an_object_store_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elmo_store.storage.readable.MOST_JSON_BYTES", 1000)
+    monkeypatch.setattr("elmo_store.storage.root.MOST_JSON_BYTES", 1000)
     root = Root("memory://limits")
     root.put("a.json", b" " * 999 + b"1")
     assert root.get_json("a.json") == 1

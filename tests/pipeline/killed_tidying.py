@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
-from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.jobs.run import left_summary
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned
 from transforms.runtime.work import START, SUMMARY
 from transforms.stages.finish import _end_run
 
@@ -40,7 +40,7 @@ def die_at(n: int) -> None:
 def end_a_job(folder: str, waits: bool, n: int) -> None:
     """Take the lease of the complete store at ``folder``, fill its scratch area, and end as a job does."""
     root = Root(folder)
-    with LeaseHolder.begin(root, f"run-{n}", LeaseTerms(local=True, waits=waits, take_over=False)):
+    with LeaseHolder.take(root, f"run-{n}"):
         root.put_json(START, {"waits": waits})
         for name in ("read/00000.json", "parts/00000-0.parquet", "ids/000/00000", "progress/1.json", "ended/1.json"):
             root.put(f"_work/{name}", b"x")
@@ -48,7 +48,7 @@ def end_a_job(folder: str, waits: bool, n: int) -> None:
         die_at(n)
         if waits:
             root.put_json(SUMMARY, {"bytes": 0, "everything": {}, "this_run": {}})
-        job_root = JobRoot(root, f"run-{n}", Process.here())
+        job_root = owned(root, f"run-{n}", Process.here())
         _end_run(job_root, waits)
         if waits:
             left_summary(root)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import time
-from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest
 from elmo_store.format.markers import PartRange, read_marker
+from elmo_store.storage import local_disk
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import (
     LAUNCHER_HEARTBEAT,
@@ -29,16 +29,17 @@ from elmo_store.storage.lease import (
     read_lease,
     release,
 )
+from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.commands import info as info_command
 from pipeline.jobs import run as job_run
-from pipeline.jobs.output import LeaseHolder, LeaseTerms, clear, is_same_job
+from pipeline.jobs.output import LeaseTerms, clear, is_same_job, take_lease
 from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned, run_name, run_of
 from transforms.runtime.results import IncompleteJobError, Outcome, total
 from transforms.runtime.work import PLAN, START
 from transforms.stages import embed as embed_stage
@@ -95,7 +96,7 @@ def test_a_second_run_is_refused_while_the_first_lives(
 def test_who_takes_an_output_over_is_told_of_the_job_that_may_still_run(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held_elsewhere(out)
     put_heartbeat(Root(out), LAUNCHER_HEARTBEAT, "theirs", "job-7", "http://spark.example:4040")
-    with LeaseHolder.begin(Root(out), "ours", LeaseTerms(local=True, waits=True, take_over=True)):
+    with take_lease(Root(out), LeaseTerms(local=True, waits=True, take_over=True)):
         assert "job job-7 of the run before can't be cancelled from here" in capsys.readouterr().err
 
 
@@ -112,7 +113,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
             Root(out).put_json(LEASE, asdict(Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True)))
-            monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
+            monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
     monkeypatch.setattr(embed_stage, "write_shard", overtaken)
@@ -154,12 +155,12 @@ def test_a_run_whose_output_another_job_has_completed_meanwhile_does_not_call_it
 
 
 @pytest.fixture
-def run_of_a_job(made: Made, out: Path, monkeypatch: pytest.MonkeyPatch) -> JobRoot:
+def run_of_a_job(made: Made, out: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
     """The workers' root of a run whose shards are all written, its lease held, nothing finished."""
     shutil.copytree(made.interrupted, out)
-    root = JobRoot(Root(out), Root(out).get_json(START)["run"])
-    Root(out).put_json(LEASE, asdict(Lease.of_this_process(root.run, local=True, patience_seconds=9.0)))
-    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
+    root = owned(Root(out), Root(out).get_json(START)["run"])
+    Root(out).put_json(LEASE, asdict(Lease.of_this_process(run_name(root), local=True, patience_seconds=9.0)))
+    monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
     return root
 
 
@@ -175,7 +176,7 @@ def finish(root: Root) -> None:
     finish_stage.finish_job(root, found)
 
 
-def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: Root, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     root = run_of_a_job
     before = everything()
     again = list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False))
@@ -199,7 +200,7 @@ def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everythi
     store.verify()
 
 
-def test_a_late_look_for_what_is_done_removes_no_marker(run_of_a_job: JobRoot) -> None:
+def test_a_late_look_for_what_is_done_removes_no_marker(run_of_a_job: Root) -> None:
     root = run_of_a_job
     tasks = [ShardTask(shard, 64 * shard, 64, (("", PartRange(0, 0, 1, 0, 1)),)) for shard in range(4)]
     root.put(zarr_states_shard(1), b"half")  # the worker of shard 1 is just writing it
@@ -208,9 +209,7 @@ def test_a_late_look_for_what_is_done_removes_no_marker(run_of_a_job: JobRoot) -
     assert [root.get(shard_marker(shard)) for shard in range(4)] == before
 
 
-def test_a_put_that_came_after_the_fence_is_found_at_the_end(
-    made: Made, run_of_a_job: JobRoot, embed: Command, out: Path
-) -> None:
+def test_a_put_that_came_after_the_fence_is_found_at_the_end(made: Made, run_of_a_job: Root, embed: Command, out: Path) -> None:
     """An old worker looked, slept, and put its own object of the very size over the new one's: sizes are equal."""
     root = run_of_a_job
     data = np.frombuffer(root.get(zarr_states_shard(1)), np.uint8).copy()
@@ -219,24 +218,24 @@ def test_a_put_that_came_after_the_fence_is_found_at_the_end(
     with pytest.raises(IncompleteJobError, match=r"1 of \d+ shards are not in the store as their markers say \(1\)"):
         finish(root)
     assert not read_manifest(root).complete
-    root.release()
+    run_of(root).release()  # type: ignore[union-attr]
     assert embed(out) == Exit.COMPLETE
     assert digests(out) == digests(made.zarr)
 
 
 @pytest.mark.parametrize("rel", ["sentences/part-00000.parquet", "indexes/ids/00000.parquet", "states.zarr/sentence_start/c/0"])
-def test_parts_that_someone_else_put_are_made_again(run_of_a_job: JobRoot, embed: Command, out: Path, rel: str) -> None:
+def test_parts_that_someone_else_put_are_made_again(run_of_a_job: Root, embed: Command, out: Path, rel: str) -> None:
     data = bytearray(run_of_a_job.get(rel))
     data[9] ^= 1
     Root(out).put(rel, data)
     with pytest.raises(IncompleteJobError, match=r"_(parts|ids)/00000 are not in the store as their markers say"):
         finish(run_of_a_job)
-    run_of_a_job.release()
+    run_of(run_of_a_job).release()  # type: ignore[union-attr]
     assert embed(out) == Exit.COMPLETE
     elmo_store.open(str(out)).verify(deep=True)
 
 
-def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: JobRoot, out: Path) -> None:
+def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: Root, out: Path) -> None:
     old = ["sentences/part-00007.parquet", "rejects/part-00000.jsonl", "_parts/00003.json", "_ids/00009.json"]
     for rel in [*old, "indexes/ids/00005.parquet", "states.zarr/sentence_start/c/5", "sentences/mine.txt"]:
         Root(out).put(rel, b"old")
@@ -249,10 +248,10 @@ def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: JobRoot, out: Path) 
 
 
 def test_what_complete_promises_is_on_the_disk_before_it_is_promised(
-    run_of_a_job: JobRoot, out: Path, monkeypatch: pytest.MonkeyPatch
+    run_of_a_job: Root, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    put, flush = Root._put, Root.flush
+    put, flush = Root.put, Root.flush
 
     def noted_put(self: Root, rel: str, data: Data) -> str:
         order.append(rel)
@@ -262,7 +261,7 @@ def test_what_complete_promises_is_on_the_disk_before_it_is_promised(
         order.append("flush")
         flush(self)
 
-    monkeypatch.setattr(Root, "_put", noted_put)
+    monkeypatch.setattr(Root, "put", noted_put)
     monkeypatch.setattr(Root, "flush", noted_flush)
     finish(run_of_a_job)
     promise = order.index(MANIFEST)
@@ -270,7 +269,7 @@ def test_what_complete_promises_is_on_the_disk_before_it_is_promised(
     assert not [rel for rel in order[promise + 2 :] if not rel.startswith(WORK)]
 
 
-def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: JobRoot) -> None:
+def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: Root) -> None:
     Root(run_of_a_job.url()).put(zarr_states_shard(1), run_of_a_job.get(zarr_states_shard(1)))
     finish(run_of_a_job)
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
@@ -297,7 +296,7 @@ def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(made: M
     assert (out / WORK / "tasks.jsonl").exists()
 
 
-def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: JobRoot) -> None:
+def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: Root) -> None:
     failed = Outcome(errors=("shard 3, writing: OSError: reset",))
     found = total(check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job))
     finish_stage.finish_job(run_of_a_job, found)
@@ -305,7 +304,7 @@ def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_
 
 
 def test_a_complete_store_says_what_computed_it_and_is_the_job_that_asked_for_such_devices(
-    run_of_a_job: JobRoot, embed: Command, out: Path, capsys: pytest.CaptureFixture[str]
+    run_of_a_job: Root, embed: Command, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = read_manifest(run_of_a_job)
     finish(run_of_a_job)
@@ -369,7 +368,7 @@ def test_overwrite_removes_nothing_while_a_look_of_an_ended_run_may_count(made: 
         root.put(late, b"by a worker of the first")
 
     monkeypatch.setattr("pipeline.jobs.output.time.sleep", stands_still)
-    clear(JobRoot(root, "second"))
+    clear(owned(root, "second"))
     assert look_seconds(root) - 2 < slept <= look_seconds(root)
     assert root.list() == [LEASES + "/launcher.json", LEASE, MANIFEST]
     root.remove_tree()
@@ -380,8 +379,8 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Whatever it was about to do: it looks after it has written, and what it had written by then is swept."""
-    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.05)
-    root, theirs = JobRoot(Root(tmp_path / "store"), "first"), Root(tmp_path / "store")
+    monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.05)
+    root, theirs = owned(Root(tmp_path / "store"), "first"), Root(tmp_path / "store")
     acquire(theirs, Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put("states/part-00000.parquet", b"by the first")
 
@@ -390,7 +389,7 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
         acquire(theirs, Lease.of_this_process("second", local=True, patience_seconds=9.0), take_over=True, sleep=lambda _: None)
         theirs.put("states/part-00000.parquet", b"by the second")
         time.sleep(0.1)  # longer than a look at the lease counts
-        monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.05)
+        monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.05)
 
     sound = os.replace
 
@@ -402,13 +401,14 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
     if moment == "before it gets its name":
         monkeypatch.setattr(os, "replace", stands_still)
     else:
-        sound_check = JobRoot._check_owner
+        sound_write = local_disk._write
 
-        def looks_late(self: JobRoot) -> None:
-            taken_over()
-            sound_check(self)
+        def stops_once_it_has_written(path: str, data: Data) -> None:
+            sound_write(path, data)
+            if "part-00000.parquet" in path:
+                taken_over()
 
-        monkeypatch.setattr(JobRoot, "_check_owner", looks_late)
+        monkeypatch.setattr(local_disk, "_write", stops_once_it_has_written)
     with pytest.raises(LeaseLostError):
         root.put("states/part-00000.parquet", b"by the first, late")
     assert theirs.get("states/part-00000.parquet") == b"by the second"
@@ -417,18 +417,18 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
 
 def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the new run removed at its end, such as the scratch area, does not come back."""
-    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 1e9)
-    root = JobRoot(Root(tmp_path / "store"), "first")
+    monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 1e9)
+    root = owned(Root(tmp_path / "store"), "first")
     acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put(MANIFEST, b"{}")
-    sound = Root._temporary
+    sound = LocalDisk._make_folder_of
 
-    def stands_still(self: Root, path: str) -> AbstractContextManager[str]:
+    def stands_still(self: LocalDisk, path: str) -> None:
         release(Root(tmp_path / "store"), "first")
-        monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
-        return sound(self, path)
+        monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
+        sound(self, path)
 
-    monkeypatch.setattr(Root, "_temporary", stands_still)
+    monkeypatch.setattr(LocalDisk, "_make_folder_of", stands_still)
     with pytest.raises(LeaseLostError):
         root.put(START, b"{}")
     assert not (tmp_path / "store" / WORK).exists()

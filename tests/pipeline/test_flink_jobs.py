@@ -13,7 +13,7 @@ from apache_beam.portability.api import beam_job_api_pb2
 
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, Lease, acquire, put_heartbeat
 from elmo_store.storage.root import Root
-from pipeline.jobs.output import LeaseHolder, LeaseTerms
+from pipeline.jobs.output import LeaseTerms, take_lease
 from pipeline.runners.beam_options import pipeline_options
 from pipeline.runners.flink import CONSOLE, cancel_if_there, stalled_on_flink
 from pipeline.runners.submission import SubmittedJob
@@ -100,7 +100,7 @@ def test_only_a_job_on_the_flink_that_the_command_names_is_cancelled(ours: bool,
     acquire(root, Lease.of_this_process("before", local=False, patience_seconds=60.0))
     put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", console)
     terms = LeaseTerms(local=False, waits=True, take_over=True, console=console if ours else f"http://127.0.0.1:1{CONSOLE}")
-    with LeaseHolder.begin(root, "ours", terms):
+    with take_lease(root, terms):
         assert flink.cancelled == (["/jobs/a1?mode=cancel"] if ours else [])
 
 

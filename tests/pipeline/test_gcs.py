@@ -16,7 +16,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import check_a_job_from_and_to, digests, remote_digests
-from transforms.runtime.job_root import JobRoot
+from transforms.runtime.owner import owned
 from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
@@ -32,12 +32,12 @@ def test_a_job_from_and_to_gs_is_the_same_as_on_disk(
 def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
     embed: Command, gcs: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
+    monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
     root = Root(f"gs://elmo/{tmp_path.name}/store", gcs)
     options = ["--storage-options", json.dumps(gcs)]
     acquire(root, Lease("theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False))
-    old = JobRoot(root, "theirs")
-    old.fence()
+    old = owned(root, "theirs")
+    old.owner.confirm("")
     assert embed(str(root), *options) == Exit.REFUSED
     assert "belongs to run theirs of them@there" in capsys.readouterr().err
     assert not root.exists(MANIFEST)

@@ -11,8 +11,8 @@ import pytest
 
 import elmo_store
 from elmo_store.storage import lease, process
+from elmo_store.storage.objects import TEMPORARY_PREFIX
 from elmo_store.storage.process import Process, scratch_folder, temporary_tag
-from elmo_store.storage.readable import TEMPORARY_PREFIX
 from elmo_store.storage.root import Root
 from model.files.weights import BiLMWeights
 from pipeline.cli.exit_codes import Exit
@@ -117,7 +117,7 @@ def test_of_two_that_index_a_store_at_once_the_second_is_refused(
 
     _ = store.index_texts(second) if by == "text" else neighbours.build(store, second)
     assert codes == [Exit.REFUSED]
-    assert "wait for its end" in capsys.readouterr().err
+    assert "Wait until it ends" in capsys.readouterr().err
     written = names(tmp_path / "store") - clean
     assert all(name.startswith("indexes") for name in written)
     assert main(["index", str(tmp_path / "store"), "--by", by, "--quiet"]) == Exit.COMPLETE

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import fsspec
 import pytest
 
-from elmo_store.storage import lease
+from elmo_store.storage import lease, retrying
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import output
-from pipeline.jobs.output import LeaseHolder, LeaseTerms
+from pipeline.jobs.output import LeaseTerms, take_lease
 from pipeline.main import main
 from pipeline.progress import bars
 from pipeline.progress.bars import Screen, follow
@@ -25,7 +25,6 @@ from tests.hostile.faulty import NOTHING_PASSES, Proxy, faulty_way
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests, remote_digests
 from tests.store.support import make_store
-from transforms.runtime import job_root
 from transforms.stages import derive as derive_stage
 from transforms.stages import embed as embed_stage
 
@@ -36,9 +35,9 @@ REMEDIES = ("look at the network", "check the credentials", "renew them", "check
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(job_root, "DEADLINE_SECONDS", 1.0)
-    monkeypatch.setattr("elmo_store.storage.object_store.RETRIES", {"max_retries": 0})
+    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr("elmo_store.storage.obstore_client.RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
 
 
@@ -184,7 +183,7 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
         for stage in (embed_stage, derive_stage):
             monkeypatch.setattr(stage, "write_shard", cutting(line, real[name], 3, 2.0))
         with monkeypatch.context() as patch:
-            patch.setattr(job_root, "DEADLINE_SECONDS", 30.0)
+            patch.setattr(retrying, "DEADLINE_SECONDS", 30.0)
             assert run("--take-over") == Exit.COMPLETE
     states = {name: digest for name, digest in digests(tmp_path / "local").items() if name.startswith("states")}
     assert states == {name: digest for name, digest in remote_digests(Root(url)).items() if name in states}
@@ -204,7 +203,7 @@ def test_a_run_that_gave_up_does_not_wait_for_its_storage_once_more(tmp_path: Pa
     monkeypatch.setattr(lease, "release", release)
     terms = LeaseTerms(local=False, waits=True, take_over=False)
     monkeypatch.setattr(output, "MAX_OUTAGE_SECONDS", 0.05)
-    with LeaseHolder.begin(Root(tmp_path), "ours", terms) as holder:
+    with take_lease(Root(tmp_path), terms) as holder:
         monkeypatch.setattr(lease, "put_heartbeat", away)
         holder.say_job("job", None, cancelled.set)
         assert cancelled.wait(30)

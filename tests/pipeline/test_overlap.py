@@ -67,7 +67,6 @@ SPELLINGS: Mapping[str, Callable[[Path], str]] = {
     "relative": lambda store: store.name,
     "relative and round about": lambda store: f"./{store.name}/../{store.name}/.",
     "a trailing slash": lambda store: f"{store}/",
-    "a cache before it": lambda store: f"simplecache::file://{store}",
     "inside": lambda store: str(store / "new"),
     "inside, by a link": lambda store: f"link/new/{store.name}",
     "around it": lambda store: str(store.parent),

@@ -80,7 +80,7 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
 ) -> None:
     from s3fs import S3FileSystem
 
-    from elmo_store.storage.object_store import ObjectStoreFileSystem
+    from elmo_store.storage.obstore_client import ObjectStoreFileSystem
 
     for library, name in ((S3FileSystem, "_call_s3"), (ObjectStoreFileSystem, "_call")):
         monkeypatch.setattr(library, name, getattr(library, name))  # so that the counter is taken away again

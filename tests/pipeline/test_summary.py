@@ -12,12 +12,12 @@ from elmo_store.format.layout import SENTENCE_INDEX, shard_marker
 from elmo_store.format.manifest import read_manifest
 from elmo_store.format.markers import ObjectRecord, ShardMarker, read_marker, total_bytes
 from elmo_store.storage.data import Data
+from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import human_bytes
 from pipeline.main import main
 from pipeline.progress.summary import share, summary
-from transforms.runtime.job_root import JobRoot
 from transforms.runtime.work import PLAN, TASK_LIST
 from transforms.stages.finish import stat_sums
 
@@ -124,24 +124,24 @@ def test_info_of_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_what_was_tried_again_is_counted_whichever_stage_did_it(
     embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sound_put, sound_get = Root._put, Root.get
+    sound_put, sound_get = LocalDisk.put, LocalDisk.get
     failing = {"put": {PLAN, SENTENCE_INDEX, "states.zarr/states/c/1/0/0"}, "get": {shard_marker(2), TASK_LIST}}
 
-    def fails_once(kind: str, root: Root, rel: str) -> None:
-        if isinstance(root, JobRoot) and rel in failing[kind]:
+    def fails_once(kind: str, rel: str) -> None:
+        if rel in failing[kind]:
             failing[kind].remove(rel)
             raise OSError("injected: passes")
 
-    def put(self: Root, rel: str, data: Data) -> str:
-        fails_once("put", self, rel)
-        return sound_put(self, rel, data)
+    def put(self: LocalDisk, rel: str, data: Data, before: Callable[[], None]) -> str:
+        fails_once("put", rel)
+        return sound_put(self, rel, data, before)
 
-    def get(self: Root, rel: str) -> bytes:
-        fails_once("get", self, rel)
-        return sound_get(self, rel)
+    def get(self: LocalDisk, rel: str, most_bytes: int | None = None) -> bytes:
+        fails_once("get", rel)
+        return sound_get(self, rel, most_bytes)
 
-    monkeypatch.setattr(Root, "_put", put)
-    monkeypatch.setattr(Root, "get", get)
+    monkeypatch.setattr(LocalDisk, "put", put)
+    monkeypatch.setattr(LocalDisk, "get", get)
     assert embed(tmp_path / "store") == Exit.COMPLETE
     assert failing == {"put": set(), "get": set()}
     out = capsys.readouterr().out

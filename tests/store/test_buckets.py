@@ -22,13 +22,13 @@ import pytest
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.data import Range, ShortReadError
-from elmo_store.storage.filesystems import OBSTORE, kind_of, opened
+from elmo_store.storage.filesystems import OBSTORE, kind_of, open_filesystem
 from elmo_store.storage.lease import LeaseHolder
-from elmo_store.storage.object_store import s3_settings
+from elmo_store.storage.obstore_client import s3_settings
 from elmo_store.storage.overlap import Relation, relation, resolved
+from elmo_store.storage.retrying import is_transient
 from elmo_store.storage.root import Root
 from tests.buckets import CLIENTS, bucket_root
-from transforms.runtime.job_root import is_transient
 
 
 @pytest.fixture(params=CLIENTS)
@@ -143,8 +143,8 @@ def test_threads_share_a_filesystem(by_obstore: Root) -> None:
 def test_large_objects_are_put_in_parts_and_in_bounded_memory(
     by_obstore: Root, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("elmo_store.storage.object_store.MOST_IN_ONE_PUT", 1 << 20)
-    monkeypatch.setattr("elmo_store.storage.object_store.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("elmo_store.storage.obstore_client.MOST_IN_ONE_PUT", 1 << 20)
+    monkeypatch.setattr("elmo_store.storage.obstore_client.PART_BYTES", 5 << 20)
     data = os.urandom(1 << 20) * 12
     (tmp_path / "large").write_bytes(data)
     tracemalloc.start()
@@ -162,9 +162,9 @@ def test_large_objects_are_put_in_parts_and_in_bounded_memory(
 def test_pieces_are_sent_as_they_lie_in_one_put_or_in_parts(
     by_obstore: Root, monkeypatch: pytest.MonkeyPatch, most_in_one_put: int
 ) -> None:
-    monkeypatch.setattr("elmo_store.storage.object_store.MOST_IN_ONE_PUT", most_in_one_put)
-    monkeypatch.setattr("elmo_store.storage.object_store.PART_BYTES", 5 << 20)
-    monkeypatch.setattr("elmo_store.storage.root.joined", None)  # a copy of a shard takes as long as sending it
+    monkeypatch.setattr("elmo_store.storage.obstore_client.MOST_IN_ONE_PUT", most_in_one_put)
+    monkeypatch.setattr("elmo_store.storage.obstore_client.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("elmo_store.storage.object_store.joined", None)  # a copy of a shard takes as long as sending it
     pieces = (b"head", np.arange(4 << 20, dtype=np.uint8).data, b"", np.full(3 << 20, 7, np.uint8).data, b"index")
     by_obstore.put("pieces", pieces)
     assert by_obstore.get("pieces") == b"".join(pieces)
@@ -191,7 +191,7 @@ def test_a_forked_process_reads_with_fsspec_s_library_and_obstore_refuses_to_han
 
 
 def module_of(url: str, options: dict[str, Any]) -> str:
-    return type(opened(url, options)[0]).__module__
+    return type(open_filesystem(url, options, obstore=True)[0]).__module__
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_options_are_translated_or_left_to_s3fs(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     caplog.set_level("INFO")
-    assert module_of("s3://bucket/a", options) == ("elmo_store.storage.object_store" if is_obstore else "s3fs.core")
+    assert module_of("s3://bucket/a", options) == ("elmo_store.storage.obstore_client" if is_obstore else "s3fs.core")
     if not is_obstore and not environment:
         assert "is left to fsspec's library: obstore is not for" in caplog.text
 
@@ -232,7 +232,7 @@ def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(monkeypatch:
     pytest.importorskip("obstore")
     monkeypatch.setattr("elmo_store.storage.filesystems.find_spec", lambda name: None if name == "s3fs" else name)
     with pytest.raises(StoreError, match=r"obstore is not for default_block_size; s3fs is not installed: pip install s3fs"):
-        opened("s3://bucket/a", {"anon": True, "default_block_size": "1"})
+        open_filesystem("s3://bucket/a", {"anon": True, "default_block_size": "1"}, obstore=True)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_objects_are_hashed_for_the_signature_only_where_no_tls_guards_them(opti
 def test_profiles_and_what_they_name_are_found(
     by_obstore: Root, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elmo_store.storage.object_store import botocore_credentials
+    from elmo_store.storage.obstore_client import botocore_credentials
 
     by_obstore.put("a", b"x")
     (tmp_path / "config").write_text(
@@ -263,7 +263,7 @@ def test_profiles_and_what_they_name_are_found(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name)
     root = Root(by_obstore.url(), {"profile": "work"})
-    assert type(root.filesystem).__module__ == "elmo_store.storage.object_store"
+    assert type(root.filesystem).__module__ == "elmo_store.storage.obstore_client"
     assert root.get("a") == b"x"
     assert botocore_credentials("work")()["access_key_id"] == "of-work"
 
@@ -358,7 +358,7 @@ def test_what_a_server_refuses_is_told_without_secrets(
         def log_message(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr("elmo_store.storage.object_store.RETRIES", {"max_retries": 0})
+    monkeypatch.setattr("elmo_store.storage.obstore_client.RETRIES", {"max_retries": 0})
     server = HTTPServer(("127.0.0.1", 0), Refuses)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     if not status:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import BucketNotFoundError
-from elmo_store.storage.failures import told
+from elmo_store.storage.failures import translate_error
+from elmo_store.storage.retrying import is_transient
 from elmo_store.storage.root import Root
-from transforms.runtime.job_root import is_transient
 
 WHERE = "bucket/a/b"
 
@@ -111,7 +111,7 @@ CASES: list[tuple[str, Callable[[Any], Exception], type[OSError], str]] = [
 def test_a_client_s_error_is_python_s_own_on_one_line(
     module: str, make: Callable[[Any], Exception], kind: type[OSError], says: str
 ) -> None:
-    error = told(raised(module, make), WHERE)
+    error = translate_error(raised(module, make), WHERE)
     assert type(error) is kind
     assert is_transient(error) is (kind in (ConnectionError, OSError))
     with pytest.raises(OSError, match=says):
@@ -124,10 +124,10 @@ def test_a_client_s_error_is_python_s_own_on_one_line(
 def test_what_is_behind_a_missing_file_decides_and_a_put_that_finds_nothing_finds_no_bucket() -> None:
     missing = FileNotFoundError("http://host/a")  # fsspec's HTTP client takes every failure of a look for that
     missing.__cause__ = raised("aiohttp", aiohttp_status(503))
-    assert type(told(missing, "http://host/a")) is ConnectionError
-    assert type(told(FileNotFoundError(WHERE), WHERE)) is FileNotFoundError
-    assert type(told(FileNotFoundError(WHERE), WHERE, put=True)) is BucketNotFoundError
-    assert type(told(raised("s3fs.errors", s3fs("NoSuchUpload", 404)), WHERE, put=True)) is OSError
+    assert type(translate_error(missing, "http://host/a")) is ConnectionError
+    assert type(translate_error(FileNotFoundError(WHERE), WHERE)) is FileNotFoundError
+    assert type(translate_error(FileNotFoundError(WHERE), WHERE, put=True)) is BucketNotFoundError
+    assert type(translate_error(raised("s3fs.errors", s3fs("NoSuchUpload", 404)), WHERE, put=True)) is OSError
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ def test_what_is_behind_a_missing_file_decides_and_a_put_that_finds_nothing_find
      FileNotFoundError(errno.ENOENT, "gone", "/a"), FileExistsError("a"), BucketNotFoundError("a")],
 )  # fmt: skip
 def test_what_is_no_client_s_stays(error: Exception) -> None:
-    assert told(error, WHERE, put=True) is error
+    assert translate_error(error, WHERE, put=True) is error
 
 
 def test_no_client_is_loaded_for_it(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom elmo_store.storage.root import Root\nfrom elmo_store.storage.failures import told\n"
-        f"Root({str(tmp_path)!r}).put('a', b'')\ntold(TimeoutError(), 'a')\n"
+        "import sys\nfrom elmo_store.storage.root import Root\nfrom elmo_store.storage.failures import translate_error\n"
+        f"Root({str(tmp_path)!r}).put('a', b'')\ntranslate_error(TimeoutError(), 'a')\n"
         "print([name for name in ('botocore', 'aiohttp', 'azure.core', 'gcsfs', 'obstore', 'paramiko') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
 from elmo_store.storage.data import Range, ShortReadError, merged
-from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.objects import TEMPORARY_PREFIX
 from elmo_store.storage.root import Root
 from tests.store.support import make_manifest
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import fsspec
 
-from elmo_store.storage.failures import told
+from elmo_store.storage.failures import translate_error
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
@@ -117,7 +117,7 @@ class ByteSource:
                     self._count(len(data))
                     yield bytes(data)
             except Exception as error:
-                cause = told(error, self.url)
+                cause = translate_error(error, self.url)
                 raise InputError(self.url, f"can't be read at byte {self.bytes_read}: {type(cause).__name__}: {cause}") from cause
 
     def _decompressed(self) -> Iterator[bytes]:

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import Any
 
 import fsspec
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.format.layout import MANIFEST
-from elmo_store.storage.failures import told
-from elmo_store.storage.filesystems import names_filesystem, resolved_options
+from elmo_store.storage.failures import translate_error
+from elmo_store.storage.filesystems import names_filesystem, open_filesystem
 from transforms.inputs.boundaries import Fetch
 from transforms.inputs.decompress import without_suffix
 from transforms.inputs.records import FileIdentity, InputError
@@ -48,7 +47,7 @@ def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = Non
     """
     if "::" in location and not is_chained(location):
         return LocalFileSystem(), os.path.abspath(location)
-    return url_to_fs(location, **resolved_options(storage_options))
+    return open_filesystem(location, storage_options)
 
 
 def is_chained(location: str) -> bool:
@@ -93,7 +92,7 @@ def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        cause = told(error, url)
+        cause = translate_error(error, url)
         raise InputError(url, f"{what}: {type(cause).__name__}: {cause}") from cause
 
 
@@ -128,7 +127,7 @@ def find_files(
         except InputError:
             raise
         except Exception as error:
-            raise InputError(location, _why_not_listed(told(error, location))) from error
+            raise InputError(location, _why_not_listed(translate_error(error, location))) from error
         files = [file for file in listed if not (file.url + "/").startswith(left_out)]
         if not files:
             raise InputError(location, "no file to read is there: check the folder or the glob (hidden files are not counted)")

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elmo_store.storage.failures import telling
+from elmo_store.storage.failures import translated_errors
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, RowGroups
 from transforms.readers.fields import Fields, RawRecord, check_names, fields_of
@@ -130,7 +130,7 @@ def _batches(source: ByteSource, settings: ReadSettings, kept: Collection[str]) 
 @contextmanager
 def _input_errors(url: str) -> Iterator[None]:
     try:
-        with telling(url):
+        with translated_errors(url):
             yield
     except (pa.ArrowException, OSError) as error:
         # pyarrow's own OSErrors have no number; a filesystem's may pass

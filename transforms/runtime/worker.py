@@ -14,7 +14,7 @@ from functools import cache
 import pyarrow as pa
 
 from elmo_store.storage.root import Root
-from transforms.runtime.job_root import JobRoot, is_of_the_data
+from transforms.runtime.owner import is_of_the_data, run_of
 from transforms.runtime.results import ShardResult
 from transforms.runtime.work import BROKEN_EXIT, DEVICE
 
@@ -86,7 +86,7 @@ class Health:
 
 def end_where_replaced(root: Root, error: Exception) -> None:
     """End this process, which ``error`` made useless, where an engine starts another one in its place."""
-    if isinstance(root, JobRoot) and root.is_of_an_engine:
+    if (run := run_of(root)) is not None and run.is_of_an_engine:
         _log.critical("this worker ends, so that another one takes its place: %s", error)
         logging.shutdown()
         os._exit(BROKEN_EXIT)

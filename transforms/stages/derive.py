@@ -36,8 +36,9 @@ from elmo_store.reading.collection import VersionRoot, rejects_in
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index
 from elmo_store.reading.writer import more_columns, n_part_groups, rows_as, write_kept_ids, write_part_group
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
-from transforms.runtime.job_root import retries_of, retry
+from transforms.runtime.owner import retries_of
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN
 from transforms.runtime.worker import Health, log_pace

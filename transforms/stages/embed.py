@@ -36,7 +36,7 @@ from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from transforms.runtime.job_root import is_of_the_data, retries_of
+from transforms.runtime.owner import is_of_the_data, retries_of
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import (

@@ -45,7 +45,7 @@ from elmo_store.format.markers import (
 )
 from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
-from transforms.runtime.job_root import JobRoot, retries_of, writable
+from transforms.runtime.owner import retries_of, run_of, writable
 from transforms.runtime.results import SHARDS_SHOWN, Outcome, spread, stop, total
 from transforms.runtime.work import PLAN, START, SUMMARY
 from transforms.stages.plan import IO_THREADS, ShardTask, grouped, marker_of_plan
@@ -126,7 +126,7 @@ def check(task: CheckTask, root: Root) -> Outcome:
     missing = [shard for shard in numbers if shard not in done]
     if root.is_local:
         for shard in numbers:
-            root.remove_temporaries(os.path.dirname(zarr_states_shard(shard)))
+            root.remove_unfinished(os.path.dirname(zarr_states_shard(shard)))
     return outcome + Outcome(
         n_retries=retries_of(root).take(),
         digests=((task.first, run_digest(done.values())),),
@@ -177,7 +177,7 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     groups = _markers(root, plan["n_part_groups"], read_part_group_marker)
     tables = _markers(root, plan["n_id_runs"], read_ids_marker)
     if root.is_local:  # not in the folders that hold one shard each: they are many, `check` looks there
-        root.remove_temporaries(but=f"{ZARR}/states/c")
+        root.remove_unfinished(but=f"{ZARR}/states/c")
     if plan["resumed"]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
@@ -209,8 +209,8 @@ def _end_run(root: Root, waits: bool = False) -> None:
         root.remove_many([rel for rel in root.list(WORK) if rel != SUMMARY and not rel.startswith(f"{ENDED}/")])
     else:
         root.remove_tree(WORK)
-    if isinstance(root, JobRoot):
-        root.release()
+    if (run := run_of(root)) is not None:
+        run.release()
 
 
 def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -> None:

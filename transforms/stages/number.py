@@ -36,7 +36,7 @@ from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument
-from transforms.runtime.job_root import retries_of
+from transforms.runtime.owner import retries_of
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages.plan import (

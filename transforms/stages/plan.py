@@ -24,7 +24,7 @@ from elmo_store.format.markers import IdsMarker, PartGroupMarker, PartRange, Sha
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
-from transforms.runtime.job_root import retries_of, run_of
+from transforms.runtime.owner import retries_of, run_name
 from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
 from transforms.stages.split import all_tasks
@@ -313,7 +313,7 @@ def write_plan(
     """Leave the sizes of the job in the scratch area: the stages behind the plan, and whoever watches, read them there."""
     root.put_json(
         PLAN,
-        {"id": identity, "run": run_of(root)}
+        {"id": identity, "run": run_name(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
         | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
         | {"retries": n_retries + retries_of(root).take(), "resumed": resumed},
@@ -352,10 +352,10 @@ def is_planned(root: Root, identity: str) -> bool:
 
     What follows from the plan may be written or finished by then, and nothing of it is touched.
     """
-    if not run_of(root):
+    if not run_name(root):
         return False
     try:
         plan = root.get_json(PLAN)
     except (FileNotFoundError, ValueError):
         return False
-    return bool(plan.get("run") == run_of(root) and plan.get("id") == identity)
+    return bool(plan.get("run") == run_name(root) and plan.get("id") == identity)

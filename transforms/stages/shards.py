@@ -24,7 +24,7 @@ from elmo_store.forms import shards as forms
 from elmo_store.storage.root import Root
 from model.engine.planning.sequences import bounded, ranges
 from model.engine.planning.text import Text
-from transforms.runtime.job_root import run_of
+from transforms.runtime.owner import run_name
 from transforms.runtime.worker import this_worker
 from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
 
@@ -217,7 +217,7 @@ def write_shard(
         "seconds_writing": time.perf_counter() - began,
         "finished": time.time(),
         "worker": this_worker(),
-        "run": run_of(root),
+        "run": run_name(root),
         **stamps,
     }
     marker = ShardMarker(task.shard, task.first_row, task.n_rows, records, plan, {**stats, **timed})

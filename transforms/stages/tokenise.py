@@ -28,6 +28,7 @@ from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.words import WordLimit
 from elmo_store.storage.json_values import convert
+from elmo_store.storage.retrying import is_transient, retry
 from elmo_store.storage.root import Root
 from transforms.inputs.records import (
     InDocument,
@@ -42,7 +43,7 @@ from transforms.inputs.records import (
     together,
 )
 from transforms.readers import open_split
-from transforms.runtime.job_root import is_transient, retries_of, retry
+from transforms.runtime.owner import retries_of
 from transforms.runtime.results import add, note_bad_files
 from transforms.runtime.work import READ
 from transforms.runtime.worker import this_worker

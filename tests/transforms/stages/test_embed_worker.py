@@ -314,7 +314,7 @@ def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: 
             call.result = result.result
             return call
 
-    put = Root._put
+    put = Root.put
 
     def slow(self: Root, rel: str, data: Data) -> str:
         time.sleep(0.01)
@@ -322,7 +322,7 @@ def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: 
             raise OSError("injected: what is put fails while others go on")
         return put(self, rel, data)
 
-    monkeypatch.setattr(Root, "_put", slow)
+    monkeypatch.setattr(Root, "put", slow)
     tasks = [task(shard, 8 * shard, 8, 8 * n_shards) for shard in range(n_shards)]
     results = worker(root, Ring(), writers=2).run(tasks)
     assert sorted(result.shard for result in results if result.error) == [5, 7]
@@ -380,8 +380,8 @@ from elmo_store.storage.root import Root
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
 from tests.transforms.stages.test_embed_worker import Engine, task, worker
-from transforms.runtime.job_root import JobRoot
-root = JobRoot(Root({str(tmp_path)!r}), "run", None if {of_an_engine} else Process.here())
+from transforms.runtime.owner import owned
+root = owned(Root({str(tmp_path)!r}), "run", None if {of_an_engine} else Process.here())
 try:
     worker(root, Engine(later=DeviceLostError("CUDA error: an illegal memory access"))).run([task(0, 0, 2)])
 except DeviceLostError:

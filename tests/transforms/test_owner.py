@@ -13,53 +13,56 @@ import pytest
 
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import MANIFEST
-from elmo_store.storage import lease
+from elmo_store.storage import lease, retrying
+from elmo_store.storage.data import Range
 from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
+from elmo_store.storage.local_disk import LocalDisk
+from elmo_store.storage.object_store import ObjectStore
+from elmo_store.storage.objects import TEMPORARY_PREFIX, Objects
 from elmo_store.storage.process import Process
-from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.retrying import RetryCount, retry
 from elmo_store.storage.root import Root
-from transforms.runtime import job_root
-from transforms.runtime.job_root import JobRoot, RetryCount, RunHere, retries_of, retry
+from transforms.runtime import owner
+from transforms.runtime.owner import Here, Run, owned, retries_of, run_of
 from transforms.runtime.work import PLAN
 
 
-def held(place: Path | str, run: str = "run") -> JobRoot:
+def held(place: Path | str, run: str = "run") -> Root:
     root = Root(place)
     acquire(root, Lease.of_this_process(run, local=True, patience_seconds=9.0))
-    return JobRoot(root, run)
+    return owned(root, run)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_root, "look_seconds", lambda _: 0.0)
+    monkeypatch.setattr(owner, "look_seconds", lambda _: 0.0)
 
 
-# What each public method of `Root` changes, and those that change nothing of a run that lives.
+# What each writing method of `Objects` and `Root` changes.
+BY_ROOT = {"put_if_absent": "put_new", "put_file_if_absent": "put_new_file"}
 WRITES: dict[str, Callable[[Root], Any]] = {
     "put": lambda root: root.put("a", b"old"),
     "put_json": lambda root: root.put_json("c", 1),
     "put_stamped": lambda root: root.put_stamped("a", b"old"),
     "put_file": lambda root: root.put_file("a", __file__),
-    "put_link": lambda root: root.put_link("a", __file__),
     "put_new": lambda root: root.put_new("c", b"old"),
     "put_new_file": lambda root: root.put_new_file("c", __file__),
-    "move_new": lambda root: root.move_new("a", "c"),
     "remove": lambda root: root.remove("a"),
     "remove_many": lambda root: root.remove_many(["a"]),
     "remove_tree": lambda root: root.remove_tree("folder"),
     "remove_empty": lambda root: root.remove_empty("folder"),
-    "remove_temporaries": lambda root: root.remove_temporaries(),
+    "remove_unfinished": lambda root: root.remove_unfinished(),
 }
-HARMLESS = {"sweep", "flush"}
 
 
 @pytest.mark.parametrize("url", ["", "memory://fenced"])
 def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path, url: str) -> None:
-    assert WRITES.keys() | HARMLESS == {name for name in vars(Root) if not name.startswith("_")}
+    changes = {name for name, method in vars(Objects).items() if "before" in getattr(method, "__annotations__", {})}
+    assert {BY_ROOT.get(name, name) for name in changes} <= WRITES.keys()
     place = url or tmp_path
     old = held(place)
     old.put("a", b"old")
-    kept: JobRoot = pickle.loads(pickle.dumps(old))  # a worker elsewhere
+    kept: Root = pickle.loads(pickle.dumps(old))  # a worker elsewhere
     kept.put("b", b"old")
     release(Root(place), "run")
     new = held(place, "another")
@@ -74,7 +77,7 @@ def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path, url: 
         assert stale.get("a") == b"new"  # reading is nobody's harm
     assert new.filesystem.exists(half)
     assert new.holds("folder/empty")
-    new.release()
+    run_of(new).release()  # type: ignore[union-attr]
     with pytest.raises(LeaseLostError, match="its lease is gone"):
         new.put("a", b"late")
     assert Root(place).list() == ["a", "b"]
@@ -95,39 +98,41 @@ def test_workers_put_heartbeats_while_they_write_and_no_two_of_a_group_at_once(
     monkeypatch.setattr(lease, "put_heartbeat", noted)
     before = read_heartbeats(root, "run").last
     for worker in range(200):
-        root._here = RunHere(Process("a machine", worker, "1"))
-        root._here.beats_at = 0.0
+        run = Run(root, "run")
+        run.here = Here(Process("a machine", worker, "1"))
+        run.here.beats_at = 0.0
+        root = root.owned_by(run)
         root.put("a", b"")
     assert len(put) == len(set(put)) == lease.WORKER_GROUPS
     after = read_heartbeats(Root(tmp_path), "run").last
     assert before is not None
     assert after is not None
     assert after > before
-    root.release()
+    run_of(root).release()  # type: ignore[union-attr]
     assert Root(tmp_path).list() == ["a"]
 
 
 def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = held(tmp_path)
     root.put("a", b"")
-    now = [job_root._now() + job_root.HEARTBEAT_SECONDS]
-    monkeypatch.setattr(job_root, "_now", lambda: now[0])
-    sound, failures = Root._put, [OSError("429: one write a second")] * 3
+    now = [owner._now() + owner.HEARTBEAT_SECONDS]
+    monkeypatch.setattr(owner, "_now", lambda: now[0])
+    sound, failures = LocalDisk.put, [OSError("429: one write a second")] * 3
 
-    def too_many(self: Root, rel: str, data: Any) -> str:
+    def too_many(self: LocalDisk, rel: str, data: Any, before: Callable[[], None]) -> str:
         if "worker-" in rel and failures:
             raise failures.pop()
-        return sound(self, rel, data)
+        return sound(self, rel, data, before)
 
-    monkeypatch.setattr(Root, "_put", too_many)
+    monkeypatch.setattr(LocalDisk, "put", too_many)
     pauses = []
     while not (names := [name for name in Root(tmp_path).names(lease.LEASES) if name.startswith("worker-")]):
         root.put("a", b"")
-        pauses.append((root._here.beats_at or 1e9) - now[0])
+        pauses.append((run_of(root).here.beats_at or 1e9) - now[0])
         now[0] += 0.1
     assert len(names) == 1
     assert not failures
-    assert max(pauses) <= job_root.HEARTBEAT_SECONDS
+    assert max(pauses) <= owner.HEARTBEAT_SECONDS
     assert len(pauses) < 10 * (2 + 4 + 8) + 2  # of a tenth of a second each: sooner than the next regular one
     assert retries_of(root).take() == 0
 
@@ -136,7 +141,7 @@ def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, m
 def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setattr(job_root, "look_seconds", lease.look_seconds)
+    monkeypatch.setattr(owner, "look_seconds", lease.look_seconds)
     now, looks = [0.0], 0
     sound = lease.check
 
@@ -147,13 +152,13 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
 
     monkeypatch.setattr(lease, "check", counted)
     root = held(url or tmp_path)
-    root._here.beats_at = 1e9
-    monkeypatch.setattr(job_root, "_now", lambda: now[0])
+    run_of(root).here.beats_at = 1e9
+    monkeypatch.setattr(owner, "_now", lambda: now[0])
     for _ in range(120):
         root.put("states/a", b"")
         now[0] += 0.5
     assert looks == (6 if url else 60)
-    copy: JobRoot = pickle.loads(pickle.dumps(root))
+    copy: Root = pickle.loads(pickle.dumps(root))
     now[0] += 0.1 if url else -0.1
     looks = 0
     root.put("states/a", b"")
@@ -162,7 +167,7 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
     for write in (lambda: root.put(MANIFEST, b"{}"), lambda: root.put(PLAN, b"{}"), lambda: root.remove("states/a")):
         looks = 0
         write()
-        assert looks == 1
+        assert looks in (1, 2)  # a put on a disk looks before it writes a temporary file, and before the rename
     release(Root(url or tmp_path), "run")
     for write in (lambda: root.put(MANIFEST, b"{}"), lambda: root.put("states/a", b"")):  # what one finds counts for the other
         with pytest.raises(LeaseLostError):
@@ -170,24 +175,26 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
     Root(url or tmp_path).remove_tree()
 
 
-@pytest.mark.parametrize("url", ["", "memory://again"])
-def test_a_write_that_is_tried_again_looks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+@pytest.mark.parametrize(("url", "objects"), [("", LocalDisk), ("memory://again", ObjectStore)])
+def test_a_write_that_is_retried_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, objects: type[LocalDisk | ObjectStore]
+) -> None:
     """Its first attempt failed when the run still owned the store; another one owns it now."""
-    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.01)
     place, overtaken = url or tmp_path, False
     root = held(place)
-    sound = Root._put
+    sound = objects.put
 
-    def fails_and_is_overtaken(self: Root, rel: str, data: Any) -> str:
+    def fails_and_is_overtaken(self: Any, rel: str, data: Any, before: Callable[[], None]) -> str:
         nonlocal overtaken
         if rel == "a" and not overtaken:
             overtaken = True
             release(Root(place), "run")
             held(place, "another").put("a", b"new")
             raise OSError("reset")
-        return sound(self, rel, data)
+        return sound(self, rel, data, before)
 
-    monkeypatch.setattr(Root, "_put", fails_and_is_overtaken)
+    monkeypatch.setattr(objects, "put", fails_and_is_overtaken)
     with pytest.raises(LeaseLostError):
         root.put("a", b"old")
     assert Root(place).get("a") == b"new"
@@ -217,15 +224,15 @@ def test_what_may_pass_is_tried_again_and_counted(monkeypatch: pytest.MonkeyPatc
     class HttpError(Exception):  # filesystems have errors of their own
         pass
 
-    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.01)
     work = Failing(*[HttpError("503")] * 20)
     assert retry(work, local=False, count=count) == b"answer"
     assert (work.calls, count.take()) == (21, 20)
 
 
 def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(job_root, "DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 0.3)
     work = Failing(*[OSError(f"down {i}") for i in range(1000)])
     began = time.monotonic()
     with pytest.raises(OSError, match="down"):
@@ -246,32 +253,36 @@ def test_what_no_repetition_mends_is_told_at_once(error: Exception) -> None:
     assert work.calls == 1
 
 
-def test_every_operation_of_a_worker_s_root_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_operation_of_a_worker_s_root_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = held(tmp_path)
     root.put("a", b"abc")
-    operations = {
-        "_put": lambda: root.put("b", b"x"),
-        "get": lambda: root.get("a"),
-        "get_many": lambda: root.get_many(["a"]),
-        "get_tails": lambda: root.get_tails({"a": 1}),
+    operations: dict[str, Callable[[], Any]] = {
+        "put": lambda: root.put("b", b"x"),
+        "put_file": lambda: root.put_file("b", __file__),
+        "put_if_absent": lambda: root.put_new("c", b"x"),
+        "put_file_if_absent": lambda: root.put_new_file("d", __file__),
+        "get": lambda: root.get_many(["a"]),
+        "tails": lambda: root.get_tails({"a": 1}),
+        "ranges": lambda: root.read_ranges([Range("a", 0, memoryview(bytearray(3)))]),
         "crc32c": lambda: root.crc32c("a"),
-        "size": lambda: root.size("a"),
-        "sizes": lambda: root.sizes(),
-        "stamp": lambda: root.stamp("a"),
-        "remove_many": lambda: root.remove_many(["b"]),
-        "remove": lambda: root.remove("a"),
+        "stat": lambda: (root.size("a"), root.stamp("a")),
+        "listed": lambda: root.sizes(),
+        "names": lambda: root.names(""),
+        "remove": lambda: root.remove("b"),
         "remove_tree": lambda: root.remove_tree("c"),
+        "remove_unfinished": lambda: root.remove_unfinished(),
+        "remove_empty": lambda: root.remove_empty("e"),
     }
     for name, operation in operations.items():
-        real, failures = getattr(Root, name), [OSError("reset")] * 2
+        real, failures = getattr(LocalDisk, name), [OSError("reset")] * 2
 
-        def torn(self: Root, *arguments: Any, real: Any = real, failures: list[OSError] = failures) -> Any:
+        def torn(*arguments: Any, real: Any = real, failures: list[OSError] = failures, **options: Any) -> Any:
             if failures:
                 raise failures.pop()
-            return real(self, *arguments)
+            return real(*arguments, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Root, name, torn)
+            patch.setattr(LocalDisk, name, torn)
             operation()
         assert not failures, name
 
@@ -291,7 +302,7 @@ def test_a_process_that_uses_a_root_ends_with_its_launcher(tmp_path: Path) -> No
     """It is watched by one thread, which a root that is only unpickled does not start."""
     launcher = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     of = Process.of(launcher.pid)
-    (tmp_path / "root").write_bytes(pickle.dumps(JobRoot(Root(tmp_path), "run", of)))
+    (tmp_path / "root").write_bytes(pickle.dumps(owned(Root(tmp_path), "run", of)))
     with subprocess.Popen([sys.executable, "-c", LATE_WORKER, tmp_path / "root"], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         try:
@@ -308,16 +319,16 @@ def test_a_process_that_uses_a_root_ends_with_its_launcher(tmp_path: Path) -> No
 def test_retries_are_counted_where_they_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process has one count for a run, whichever copy of its root is used; another run and a root of no run count apart."""
     root = held(tmp_path)
-    copy: JobRoot = pickle.loads(pickle.dumps(root))
+    copy: Root = pickle.loads(pickle.dumps(root))
     retries_of(root).take()  # of other tests, whose run has the same name
-    real, failures = Root.size, [OSError("reset")] * 2
+    real, failures = LocalDisk.stat, [OSError("reset")] * 2
 
-    def torn(self: Root, rel: str) -> int | None:
+    def torn(self: LocalDisk, rel: str) -> Any:
         if failures:
             raise failures.pop()
         return real(self, rel)
 
-    monkeypatch.setattr(Root, "size", torn)
+    monkeypatch.setattr(LocalDisk, "stat", torn)
     assert copy.size("a") is None
-    others = (JobRoot(Root(tmp_path), "another run"), Root(tmp_path))
+    others = (owned(Root(tmp_path), "another run"), Root(tmp_path))
     assert [retries_of(one).take() for one in (*others, root, copy)] == [0, 0, 2, 0]

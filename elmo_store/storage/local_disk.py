@@ -1,0 +1,266 @@
+"""Objects as files of a local or mounted disk.
+
+The bytes of a put go to a temporary file in the same folder, which then takes the name. So an owner who sweeps the temporary
+files of a run before prevents its late puts: see `elmo_store.storage.lease`.
+"""
+
+import ctypes
+import os
+import posixpath
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
+from stat import S_ISREG
+
+from elmo_store.errors import StoreError
+from elmo_store.storage.data import Data, Range, ShortReadError, crc32c_of_file, pieces_of, read_regular
+from elmo_store.storage.objects import TEMPORARY_PREFIX, Listed, nothing
+from elmo_store.storage.process import is_abandoned, temporary_tag
+
+_TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
+_SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
+Before = Callable[[], None]
+
+
+class LocalDisk:
+    """The files below ``folder``. Nothing is written or removed through a link below it."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def _path(self, rel: str) -> str:
+        return self._folder.rstrip("/") + "/" + rel.rstrip("/") if rel else self._folder
+
+    def get(self, rel: str, most_bytes: int | None = None) -> bytes:
+        return read_regular(self._path(rel), most_bytes)
+
+    def crc32c(self, rel: str) -> str:
+        return crc32c_of_file(self._path(rel))
+
+    def get_many(self, rels: Sequence[str]) -> list[bytes]:
+        return [self.get(rel) for rel in rels]
+
+    def tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
+        data = {}
+        for rel, n_bytes in tails.items():
+            with open(self._path(rel), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data[rel] = os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
+        return data
+
+    def ranges(self, ranges: Sequence[Range]) -> None:
+        # A file is opened anew for every call: one that has vanished or was replaced since is noticed.
+        open_rel, descriptor = "", -1
+        try:
+            for rel, start, into in ranges:
+                if rel != open_rel:
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    open_rel, descriptor = rel, -1
+                    descriptor = os.open(self._path(rel), os.O_RDONLY)
+                done = 0
+                while done < len(into):  # a system call may give fewer bytes than asked for (2 GiB on Linux)
+                    n_bytes = os.preadv(descriptor, (into[done:],), start + done)
+                    if n_bytes == 0:
+                        raise ShortReadError.before(rel, start + len(into))
+                    done += n_bytes
+        except IsADirectoryError as error:
+            raise IsADirectoryError(error.errno, error.strerror, self._path(open_rel)) from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def stat(self, rel: str) -> Listed | None:
+        try:
+            status = os.stat(self._path(rel))
+        except FileNotFoundError:
+            return None
+        return Listed(status.st_size, local_stamp(status)) if S_ISREG(status.st_mode) else None
+
+    def listed(self, prefix: str) -> dict[str, Listed]:
+        top, listed = self._path(""), dict[str, Listed]()
+        for folder, _, names in os.walk(self._path(prefix), onerror=_raise_unless_missing):
+            for name in names:
+                path = os.path.join(folder, name)
+                if not name.startswith(TEMPORARY_PREFIX):
+                    with suppress(FileNotFoundError):  # removed since it was listed
+                        status = os.lstat(path)
+                        if S_ISREG(status.st_mode):
+                            listed[os.path.relpath(path, top)] = Listed(status.st_size, local_stamp(status))
+        return dict(sorted(listed.items()))
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(self._path(folder)) if not name.startswith(TEMPORARY_PREFIX))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def holds(self, folder: str) -> bool:
+        return os.path.exists(self._path(folder))
+
+    def put(self, rel: str, data: Data, before: Before = nothing) -> str:
+        with self._temporary(rel, before) as temporary:
+            _write(temporary, data)
+            stamp = local_stamp(os.stat(temporary))  # surely of these bytes, whoever else writes
+            before()
+            os.replace(temporary, self._path(rel))
+        return stamp
+
+    def put_file(self, rel: str, path: str, *, link: bool = False, before: Before = nothing) -> None:
+        with self._temporary(rel, before) as temporary:
+            _copy(path, temporary, link=link)
+            before()
+            os.replace(temporary, self._path(rel))
+
+    def put_if_absent(self, rel: str, data: bytes | bytearray, before: Before = nothing) -> bool:
+        with self._temporary(rel, before) as temporary:
+            _write(temporary, data)
+            before()
+            return _take_name(temporary, self._path(rel))
+
+    def put_file_if_absent(self, rel: str, path: str, before: Before = nothing) -> bool:
+        with self._temporary(rel, before) as temporary:
+            _copy(path, temporary, link=True)
+            before()
+            return _take_name(temporary, self._path(rel))
+
+    def remove(self, rels: Sequence[str], before: Before = nothing) -> None:
+        before()
+        for path in map(self._path, rels):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.remove(self._link_above(path) or path)
+        folders = {str(folder) for rel in rels for folder in PurePosixPath(rel).parents[:-1]}
+        for folder in sorted(folders, key=len, reverse=True):
+            with suppress(OSError):  # it holds something
+                os.rmdir(self._path(folder))
+
+    def remove_tree(self, prefix: str, before: Before = nothing) -> None:
+        before()
+        folder = self._path(prefix)
+        if os.path.islink(folder) or os.path.isfile(folder):
+            os.remove(folder)
+        elif os.path.isdir(folder):
+            shutil.rmtree(folder)
+
+    def remove_unfinished(self, prefix: str, but: str = "", before: Before = nothing) -> None:
+        before()
+        left = self._path(but) if but else ""
+        for folder, folders, names in os.walk(self._path(prefix)):
+            folders[:] = [name for name in folders if os.path.join(folder, name) != left]
+            for name in names:
+                if name.startswith(TEMPORARY_PREFIX):
+                    with suppress(FileNotFoundError):
+                        os.remove(os.path.join(folder, name))
+
+    def remove_empty(self, prefix: str, before: Before = nothing) -> None:
+        before()
+        if os.path.islink(self._path(prefix)):
+            os.remove(self._path(prefix))
+            return
+        for folder, _, _ in os.walk(self._path(prefix), topdown=False):
+            with suppress(OSError):  # it holds something
+                os.rmdir(folder)
+
+    def sweep(self, folder: str, name: str = "") -> None:
+        """Nothing that a live process writes is removed, see `process.is_abandoned`."""
+        if not os.path.isdir(self._path(folder)):
+            return
+        ending = f"-{name}{_TEMPORARY_SUFFIX}" if name else ""
+        with os.scandir(self._path(folder)) as entries:
+            for entry in entries:
+                if not entry.name.startswith(TEMPORARY_PREFIX) or not entry.name.endswith(ending):
+                    continue
+                with suppress(FileNotFoundError):  # its writer, or another sweeper, was faster
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    if is_abandoned(entry.name.removeprefix(TEMPORARY_PREFIX), changed):
+                        os.remove(entry.path)
+
+    def flush(self) -> None:
+        """A disk that other machines write to too (NFS) has a file at the server once its writer has closed it."""
+        descriptor = os.open(self._path(""), os.O_RDONLY)
+        try:
+            if _SYNCFS is None or _SYNCFS(descriptor) != 0:
+                os.sync()
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _temporary(self, rel: str, before: Before) -> Iterator[str]:
+        """A name beside the object's, for a file that is to take its name; none is left behind."""
+        before()  # here too, so that who may not write makes no folder
+        folder, name = posixpath.split(self._path(rel))
+        temporary = posixpath.join(folder, _temporary_name(name))
+        self._make_folder_of(temporary)
+        try:
+            yield temporary
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.remove(temporary)
+            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
+                os.rmdir(folder)
+            raise
+        with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
+            os.remove(temporary)
+
+    def _make_folder_of(self, path: str) -> None:
+        if link := self._link_above(path):
+            raise StoreError(
+                f"{link} is a link to {os.readlink(link)}, and nothing is written outside {self._folder}: "
+                "put the folder itself there"
+            )
+        os.makedirs(posixpath.dirname(path), exist_ok=True)
+
+    def _link_above(self, path: str) -> str | None:
+        """The first folder between the top and ``path`` that is a symbolic link."""
+        folder = self._folder
+        for name in os.path.relpath(path, folder).split(os.sep)[:-1]:
+            folder = os.path.join(folder, name)
+            if os.path.islink(folder):
+                return folder
+        return None
+
+
+def local_stamp(status: os.stat_result) -> str:
+    """The stamp of a local file."""
+    return f"{status.st_ino}-{status.st_mtime_ns}"
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _take_name(temporary: str, path: str) -> bool:
+    """Give a file the name ``path`` too, unless something has it; False if so."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        raise
+    except OSError:  # a disk without hard links: whoever makes the name may put the file there
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        os.replace(temporary, path)
+    return True
+
+
+def _copy(path: str, target: str, *, link: bool) -> None:
+    """Make ``target`` from the file ``path``, by a hard link if that may be and the disk allows it."""
+    if link:
+        with suppress(OSError):  # another disk, or one without links
+            os.link(path, target)
+            return
+    shutil.copyfile(path, target)
+
+
+def _write(path: str, data: Data) -> None:
+    with open(path, "wb") as file:
+        file.writelines(pieces_of(data))
+
+
+def _temporary_name(name: str) -> str:
+    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:254] + _TEMPORARY_SUFFIX

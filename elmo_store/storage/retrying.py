@@ -1,0 +1,91 @@
+"""The one policy of retries: what may pass is tried again, with growing random pauses, until a deadline."""
+
+import errno
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from elmo_store.errors import StoreError
+from elmo_store.storage.objects import Objects
+
+DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a local disk
+LONGEST_PAUSE_SECONDS = 15.0
+LOCAL_ATTEMPTS, LOCAL_PAUSE_SECONDS = 4, 1.0  # waiting helps little there
+T = TypeVar("T")
+
+# What no repetition mends.
+_FINAL = (
+    EOFError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError,
+    StoreError, ValueError, TypeError, LookupError, AttributeError, ImportError, NotImplementedError, MemoryError,
+)  # fmt: skip
+_FINAL_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG})
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether ``error`` of a filesystem may be gone the next time. Filesystems have errors of their own, hence by exclusion."""
+    return isinstance(error, Exception) and not isinstance(error, _FINAL) and getattr(error, "errno", None) not in _FINAL_NUMBERS
+
+
+class RetryCount:
+    """Retries since they were last taken; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n = 0
+
+    def add(self) -> None:
+        """Count a retry."""
+        with self._lock:
+            self._n += 1
+
+    def take(self) -> int:
+        """The count, which starts again at 0."""
+        with self._lock:
+            n, self._n = self._n, 0
+            return n
+
+
+def retry(
+    work: Callable[[], T],
+    *,
+    local: bool,
+    count: RetryCount | None = None,
+    transient: Callable[[BaseException], bool] = is_transient,
+    attempts: int | None = None,
+) -> T:
+    """What ``work`` returns, retried while its error is ``transient``; then its last error.
+
+    ``local``: on a local disk. ``attempts``: at most, elsewhere until the deadline if that is not given.
+    """
+    deadline, most = time.monotonic() + DEADLINE_SECONDS, LOCAL_ATTEMPTS if local else attempts
+    first, longest = (0.05, LOCAL_PAUSE_SECONDS) if local else (0.5, LONGEST_PAUSE_SECONDS)
+    for attempt in itertools.count(1):
+        try:
+            return work()
+        except BaseException as error:
+            if attempt == most or (most is None and time.monotonic() >= deadline) or not transient(error):
+                raise
+        if count is not None:
+            count.add()
+        time.sleep(random.uniform(0, min(longest, first * 2.0 ** min(attempt, 30))))
+    raise AssertionError
+
+
+class Retrying:
+    """Objects whose every call is retried as `retry` does; typed as what it wraps, see `retried`."""
+
+    def __init__(self, objects: Objects, *, local: bool, count: RetryCount) -> None:
+        self._objects, self._local, self._count = objects, local, count
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._objects, name)
+        return lambda *args, **options: retry(partial(call, *args, **options), local=self._local, count=self._count)
+
+
+def retried(objects: Objects, *, local: bool, count: RetryCount) -> Objects:
+    """``objects`` whose every call is retried, and counted."""
+    return cast(Objects, Retrying(objects, local=local, count=count))

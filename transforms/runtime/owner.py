@@ -1,0 +1,209 @@
+"""The run that owns an output, as its workers know it: it looks at its lease before anything becomes visible there.
+
+So a worker of a run that ended, or that another one replaced, can do no harm however late it wakes. A process looks at the lease
+once in `lease.look_seconds`, and anew before what no later stage would find out: removals, the manifest and the plan. Workers of
+an engine say that they live when they write; a heartbeat that fails is put later and stops nothing.
+"""
+
+import logging
+import os
+import random
+import threading
+import time
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.format.layout import MANIFEST
+from elmo_store.storage import lease
+from elmo_store.storage.lease import look_seconds, worker_heartbeat
+from elmo_store.storage.process import Process
+from elmo_store.storage.retrying import RetryCount, retry
+from elmo_store.storage.root import Root
+from transforms.runtime.ended import introduce
+from transforms.runtime.work import PLAN
+
+HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a group of workers
+WATCH_SECONDS = 1.0  # between two looks at the launcher
+LOOKS_AT_END = 2  # that find the lease gone, before a worker ends: till then its tasks say what they were refused
+_NEVER = -1e9
+_log = logging.getLogger(__name__)
+
+
+def is_of_the_data(error: BaseException) -> bool:
+    """Whether ``error`` is what a shard's own text or numbers bring about, on any worker, and not the worker's own trouble."""
+    of_data = ValueError | TypeError | LookupError | ArithmeticError | StoreError
+    return isinstance(error, of_data) and not isinstance(error, OSError)
+
+
+def _now() -> float:
+    """Seconds that pass while this machine sleeps, too: another one may take the output over meanwhile."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Here:
+    """What this process knows of a run, for all copies of it. Times are of `_now`.
+
+    ``retries`` of a stage without a result are left to the next stage's. Workers that first write together beat at other times.
+    """
+
+    def __init__(self, process: Process) -> None:
+        self.retries = RetryCount()
+        self.heartbeat = worker_heartbeat(process)
+        self.looked = _NEVER  # at the lease, which was the run's
+        self.beats_at: float | None = None  # from the first write on
+        self.failed_beats = 0
+        self.is_opened = False
+
+
+# A run's root is unpickled once a stage and thread, and what it costs and counts is a process's: hence one for all of them.
+_HERE: WeakValueDictionary[tuple[str, str], Here] = WeakValueDictionary()
+
+
+class Run:
+    """A run of a job, the owner of its output: see `elmo_store.storage.root.Owner`. Pickles as its name and place."""
+
+    def __init__(self, root: Root, name: str, launcher: Process | None = None) -> None:
+        """``launcher``: the process whose end ends the workers, where they are processes of its machine."""
+        self.name, self._root, self._launcher = name, root.owned_by(None), launcher
+        self.here = _HERE.setdefault((str(root), name), Here(Process.here()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Run, (self._root, self.name, self._launcher)
+
+    @property
+    def retries(self) -> RetryCount:
+        """Counts the retries of this process."""
+        return self.here.retries
+
+    @property
+    def is_of_an_engine(self) -> bool:
+        """Whether an engine runs the workers, which starts another one for one that ends."""
+        return self._launcher is None
+
+    def opens(self) -> None:
+        """See that this process, which now works for the run, ends with it."""
+        if self.here.is_opened:
+            return
+        self.here.is_opened = True
+        if self._launcher is not None:
+            end_with(self._launcher)
+        elif introduce(self._root.owned_by(self)):  # this process is an engine's worker, started for this run
+            end_after(self)
+
+    def confirm(self, rel: str | None) -> None:
+        """LeaseLostError unless this run still owns the output. ``rel``: as of `Owner.confirm`."""
+        here, now = self.here, _now()
+        if here.beats_at is None:
+            here.beats_at = now + random.uniform(0, HEARTBEAT_SECONDS)
+        beats = self.is_of_an_engine and now >= here.beats_at  # otherwise the launcher does
+        if rel in (None, MANIFEST, PLAN) or beats or now - here.looked >= look_seconds(self._root):
+            self._look()
+        if beats:
+            self._beat()
+
+    def _look(self) -> None:
+        """TimeoutError if the answer comes when it counts no more."""
+        began = _now()
+        try:
+            lease.check(self._root, self.name)
+        except LeaseLostError:
+            self.here.looked = _NEVER  # for other threads too
+            raise
+        if _now() - began > lease.LOOK_SECONDS:
+            raise TimeoutError(f"the lease of {self._root} took more than {lease.LOOK_SECONDS:.0f} s to read")
+        self.here.looked = began
+
+    def _beat(self) -> None:
+        """Say that the run lives, unless another worker of this one's group just did. A failure is not the shard's."""
+        here = self.here
+        try:
+            if not lease.was_heard(self._root, here.heartbeat, self.name, HEARTBEAT_SECONDS):
+                lease.put_heartbeat(self._root, here.heartbeat, self.name)
+            here.failed_beats, pause = 0, HEARTBEAT_SECONDS
+        except Exception as error:  # filesystems raise what they like
+            here.failed_beats += 1
+            pause = min(HEARTBEAT_SECONDS, 2.0**here.failed_beats)
+            _log.info("no heartbeat put for %s: %s", self._root, error)
+        here.beats_at = _now() + random.uniform(pause / 2, pause)
+
+    def release(self) -> None:
+        """Give the lease back: the run's last write."""
+        self.here.looked = _NEVER
+        retry(partial(lease.release, self._root, self.name), local=self._root.is_local, count=self.retries)
+
+    def is_lost(self, seconds: float) -> bool:
+        """Whether another run owns the output, or none: by a look at most ``seconds`` old. False if it can't be told now."""
+        try:
+            if _now() - self.here.looked >= seconds:
+                self._look()
+        except LeaseLostError:
+            return True
+        except Exception as error:  # filesystems raise what they like
+            _log.info("the lease of %s can't be read: %s", self._root, error)
+        return False
+
+
+def owned(root: Root, run: str, launcher: Process | None = None) -> Root:
+    """``root`` as the workers of ``run`` write to it; arguments as of `Run`."""
+    return root.owned_by(Run(root, run, launcher))
+
+
+def run_of(root: Root) -> Run | None:
+    """The run that owns ``root``; None for a root that belongs to none."""
+    return root.owner if isinstance(root.owner, Run) else None
+
+
+def run_name(root: Root) -> str:
+    """The name of the run that owns ``root``, "" for a root that belongs to none."""
+    run = run_of(root)
+    return "" if run is None else run.name
+
+
+def retries_of(root: Root) -> RetryCount:
+    """What counts the retries of this process at ``root``; nothing is counted where no run writes."""
+    return RetryCount() if root.owner is None else root.owner.retries
+
+
+def writable(root: Root) -> bool:
+    """Whether the run of ``root`` still owns it."""
+    try:
+        if root.owner is not None:
+            retry(partial(root.owner.confirm, ""), local=root.is_local, count=root.owner.retries)
+    except LeaseLostError:
+        return False
+    return True
+
+
+def end_with(launcher: Process) -> None:
+    """End this process when ``launcher`` does, if it is another process of the same machine: nobody else would.
+
+    Beam's local worker processes outlive a launcher that was killed: tests/pipeline/test_fence.py kills one.
+    """
+    if launcher.pid == os.getpid() or not launcher.is_of_this_machine():
+        return
+
+    def watch() -> None:
+        while launcher.alive():
+            time.sleep(WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, name=f"until {launcher.tag}", daemon=True).start()
+
+
+def end_after(run: Run) -> None:
+    """End this process, an engine's worker, once ``run`` has been over for a while.
+
+    Engines do that, but for a worker whose job had another task cancelled on this machine while that one's worker started: Flink
+    then never closes that task's function, and Beam keeps the job's workers until it is closed (tests/deploy/test_flink.py).
+    """
+
+    def watch() -> None:
+        n_lost = 0
+        while n_lost < LOOKS_AT_END:
+            time.sleep(HEARTBEAT_SECONDS)
+            n_lost = n_lost + 1 if run.is_lost(HEARTBEAT_SECONDS) else 0
+        os._exit(0)
+
+    threading.Thread(target=watch, name="until the run's end", daemon=True).start()
