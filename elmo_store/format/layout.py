@@ -135,7 +135,6 @@ _OURS = re.compile(
     rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+|{VECTOR_INDEX}/(rows\.faiss|lengths\.npy|facts\.json)"
     rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{PART_GROUPS}|{IDS})/\d+\.json"
     rf"|{WORK}/.+"
-    r"|sentences/(index|ids/\d+)\.parquet|index/(rows\.faiss|lengths\.npy|index\.json|text/.+)"  # before format 1 was frozen
 )
 
 

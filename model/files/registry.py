@@ -58,19 +58,6 @@ def available_models() -> list[ListedModel]:
     return [*models, *_published().values()]
 
 
-def card_language(spec: str | None = None) -> str:
-    """The language that a model was made for, as its card names it, such as "English"; "" if nobody says.
-
-    A card is a README.md beside the weights whose first line of text begins with the language and a comma. The published
-    models are English.
-    """
-    name = spec or DEFAULT_MODEL
-    if name in _published():
-        return "English"
-    packaged = _PACKAGED / name
-    return _description(packaged if (packaged / "README.md").is_file() else Path(name)).partition(",")[0].strip()
-
-
 def load_model(spec: str | None = None, options: str | None = None) -> tuple[str, BiLMWeights]:
     """Load a model and say what to call it.
 

@@ -1,7 +1,5 @@
 """A look before the work: the first records, and what the job will come to, from a sample of its input."""
 
-import logging
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from elmo_store.figures.text import NO_SCRIPT, script_of
 from elmo_store.format.layout import row_bytes
 from elmo_store.format.manifest import Manifest
 from elmo_store.storage.root import Root
-from model.files.registry import card_language, load_model, model_options
+from model.files.registry import load_model, model_options
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
@@ -24,7 +21,6 @@ from pipeline.jobs.spec import EmbedOptions
 from transforms.inputs.records import DamagedInputError, ReadSentence, ReadSettings, Split
 from transforms.readers import open_split, read_split
 
-_LOG = logging.getLogger(__name__)
 MEASURED_SECONDS = 3.0
 MEASURED_SENTENCES = 4096
 SAMPLED_SPLITS = 16
@@ -32,17 +28,6 @@ SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
 SHOWN_RECORDS = 10
 OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
-FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
-SCRIPTS_OF_LANGUAGE = {
-    **dict.fromkeys(("English", "Portuguese", "German", "French", "Spanish", "Italian", "Dutch", "Catalan"), ("Latin",)),
-    **dict.fromkeys(("Russian", "Ukrainian", "Bulgarian"), ("Cyrillic",)),
-    "Greek": ("Greek",),
-    "Arabic": ("Arabic",),
-    "Hebrew": ("Hebrew",),
-    "Chinese": ("Han",),
-    "Japanese": ("Han", "Hiragana", "Katakana"),
-    "Korean": ("Hangul", "Han"),
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,6 @@ class Sample:
     n_tokens: int
     n_rejected: int
     seconds: float
-    scripts: Mapping[str, int]  # of tokens with letters
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,6 @@ def take_sample(splits: Sequence[Split], settings: ReadSettings, storage_options
     """
     began = time.perf_counter()
     totals = Counter[str]()
-    scripts = Counter[str]()
     n = min(len(splits), SAMPLED_SPLITS)
     for split in (splits[round(i * (len(splits) - 1) / max(1, n - 1))] for i in range(n)):
         source, records = open_split(split, settings, storage_options)
@@ -85,14 +68,13 @@ def take_sample(splits: Sequence[Split], settings: ReadSettings, storage_options
             totals["sentences"] += 1
             if isinstance(record, ReadSentence):
                 totals["tokens"] += len(record.tokens)
-                scripts.update(script for script in map(script_of, record.tokens) if script != NO_SCRIPT)
             else:
                 totals["rejected"] += 1
             if number >= SAMPLED_RECORDS or source.bytes_read >= SAMPLED_BYTES:
                 break
         totals["bytes"] += source.bytes_read
     seconds = time.perf_counter() - began
-    return Sample(totals["bytes"], totals["sentences"], totals["tokens"], totals["rejected"], seconds, scripts)
+    return Sample(totals["bytes"], totals["sentences"], totals["tokens"], totals["rejected"], seconds)
 
 
 def estimate(sample: Sample, input_bytes: int, *, boundaries: bool) -> Estimate:
@@ -103,40 +85,23 @@ def estimate(sample: Sample, input_bytes: int, *, boundaries: bool) -> Estimate:
     return Estimate(n_tokens, n_tokens + n_boundaries, sample.seconds * factor)
 
 
-def script_warning(model: str | None, scripts: Mapping[str, int]) -> str:
-    """One sentence if many of a sample's tokens are in a script that the model was not made for; "" otherwise."""
-    language = card_language(model)
-    known = SCRIPTS_OF_LANGUAGE.get(language)
-    foreign = {} if known is None else {script: n for script, n in scripts.items() if script not in known}
-    if not foreign or (share := sum(foreign.values()) / sum(scripts.values())) < FOREIGN_SHARE:
-        return ""
-    return (
-        f"{share:.0%} of the sampled tokens are in another script ({max(foreign, key=lambda script: foreign[script])}) than the "
-        f"model's language, {language}: it has never seen such words, and their states mean little"
-    )
-
-
-def check_size(root: Root, manifest: Manifest, source: Input, model: str | None) -> None:
-    """Look at a sample of the input: warn of a script that the model was not made for, refuse a disk without room.
-
-    CommandError (bad location) if the states can't have room at the output.
-    """
-    # Words between spaces, a line at a time: a tenth of the time of the job's own tokens, and near enough for both questions.
+def check_size(root: Root, manifest: Manifest, source: Input) -> None:
+    """Look at a sample of the input. CommandError (bad location) if the states can't have room at the output."""
+    free, settings = root.free_bytes(), source.settings
+    if free is None or settings.max_sentences:
+        return
+    # Words between spaces, a line at a time: a tenth of the time of the job's own tokens, and near enough.
     splits = [
         msgspec.structs.replace(split, format="lines") if split.format == "text" else split for split in source.readable_here()
     ]
-    settings = source.settings
     roughly = replace(settings, tokenizer="whitespace", document="sentence")
     try:
         sample = take_sample(splits, roughly, source.storage_options)
     except DamagedInputError:
         return  # the job looks at all files, and names all that are damaged
-    if warning := script_warning(model, sample.scripts):
-        _LOG.warning("%s", warning)
     size = estimate(sample, source.n_bytes, boundaries=manifest.boundaries).store_bytes(manifest.row_bytes * len(manifest.forms))
-    free = root.free_bytes()
     # Half of it: a sample may mislead; the plan, which knows, asks again.
-    if free is not None and not settings.max_sentences and free < size // 2:
+    if free < size // 2:
         raise CommandError(
             Exit.BAD_LOCATION,
             f"the output {root} has {human_bytes(free)} free and the store takes about {human_bytes(size)}: give "
@@ -173,8 +138,6 @@ def dry_run(options: EmbedOptions) -> Exit:
         job = estimate(sample, source.n_bytes, boundaries=options.boundaries)
     for line in _lines(options, sample, job, job.store_bytes(stored), job.n_tokens / rate if rate else None):
         print(line)
-    if warning := script_warning(options.model, sample.scripts):
-        print(warning, file=sys.stderr)
     return Exit.COMPLETE
 
 

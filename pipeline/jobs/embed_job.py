@@ -138,7 +138,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
         def start(holder: LeaseHolder, earlier: Manifest | None) -> Job:
             started, state = manifest, model.start
             if earlier is None:
-                check_size(root, manifest, source, model.asked)
+                check_size(root, manifest, source)
             else:
                 started = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
                 state = _start_state_of(root, started) or state

@@ -1,8 +1,7 @@
-"""What happens before the work: standard input, --dry-run, the warning of a foreign script, room for the store."""
+"""What happens before the work: standard input, --dry-run, room for the store."""
 
 import gzip
 import io
-import logging
 import re
 from collections import namedtuple
 from collections.abc import Callable
@@ -13,10 +12,8 @@ import numpy as np
 import pytest
 
 import elmo_store
-from model.files.registry import random_weights
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
-from tests.pipeline.conftest import TINY
 from tests.pipeline.test_embed_job import broken_writer
 from transforms.stages import embed as embed_stage
 
@@ -92,26 +89,6 @@ def test_a_dry_run_shows_the_first_records_and_what_the_job_comes_to_and_writes_
     assert cost > 0
     assert shown[-2].endswith("with 2 worker(s)")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
-
-
-@pytest.mark.parametrize(("language", "words", "warned"), [
-    ("English", "слово и дело", True), ("Russian", "слово и дело", False), ("English", "word and deed", False),
-    ("Klingon", "слово и дело", False),
-])  # fmt: skip
-def test_a_script_that_the_model_was_not_made_for_gives_one_warning(
-    tmp_path: Path, language: str, words: str, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    random_weights(TINY).save_safetensors(model / "weights.safetensors")
-    (model / "README.md").write_text(f"# A model\n\n{language}, of little use.\n")
-    (tmp_path / "a.tok").write_text(f"{words}\n12 .\n" * 50, "utf-8")
-    command = ["embed", str(tmp_path / "a.tok"), "--output", str(tmp_path / "store"), "--model", str(model), "--quiet"]
-    with caplog.at_level(logging.WARNING, "pipeline"):
-        assert main(command) == Exit.COMPLETE
-    found = [record.getMessage() for record in caplog.records if "script" in record.getMessage()]
-    assert len(found) == warned
-    assert not found or found[0].startswith("100% of the sampled tokens are in another script (Cyrillic)")
 
 
 @pytest.mark.slow

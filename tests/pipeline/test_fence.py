@@ -331,7 +331,7 @@ def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> 
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"mine")
     parts = [f"{folder}/part-00099.parquet" for folder in ("sentences", "states")]
-    for old in (*parts, "indexes/ids/00099.parquet", "sentences/ids/00099.parquet", "_shards/00099.json", "report.html"):
+    for old in (*parts, "indexes/ids/00099.parquet", "_shards/00099.json", "report.html"):
         (out / old).parent.mkdir(exist_ok=True)
         (out / old).write_bytes(b"of a larger store that stood here before")
     assert embed(out, "--overwrite", "--store", "zarr", "--shard-rows", "128", "--input-format", "lines") == Exit.COMPLETE
