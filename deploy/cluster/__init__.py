@@ -1,1 +1,1 @@
-"""What the scripts that bring up an engine on this machine share: processes, released artefacts, the workers' boot program."""
+"""The workers' boot program, which Flink and Spark start, and what watches it."""

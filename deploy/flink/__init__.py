@@ -1,1 +1,1 @@
-"""Flink: a cluster of released artefacts on this machine, and what a cluster of one's own needs."""
+"""Flink: the settings that a cluster of one's own needs, and Beam's runner for it as a pom."""

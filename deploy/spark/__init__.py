@@ -1,1 +1,1 @@
-"""Spark: a standalone cluster of released artefacts on this machine, and what a cluster of one's own needs."""
+"""Spark: Beam's runner for it as a pom."""

@@ -39,9 +39,9 @@ SERVERS: dict[str, Callable[[PipelineOptions], Any]] = {
     "SparkRunner": SparkJarJobServer,
 }
 REMEDIES = {
-    "FlinkRunner": "give --flink_job_server_jar=PATH or --job_endpoint=HOST:PORT, or use python -m deploy.flink.run",
+    "FlinkRunner": "give --flink_job_server_jar=PATH or --job_endpoint=HOST:PORT",
     "PrismRunner": "give --prism_location=PATH, or put `prism` into PATH, see docs/deploy.md",
-    "SparkRunner": "give --spark_job_server_jar=PATH or --job_endpoint=HOST:PORT, or use python -m deploy.spark.run",
+    "SparkRunner": "give --spark_job_server_jar=PATH or --job_endpoint=HOST:PORT",
 }
 START_SECONDS = 120.0
 STOP_SECONDS = 10.0

@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from deploy.cluster.artefacts import missing_tools
-from deploy.cluster.engine import Cluster, cluster_of, pool_options
-from deploy.cluster.processes import Service, free_port, service, worker_environment
-from deploy.flink.cluster import FlinkCluster
 from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from model.files.registry import random_weights
 from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
+from tests.clusters.artefacts import missing_tools
+from tests.clusters.engine import Cluster, cluster_of, pool_options
+from tests.clusters.flink import FlinkCluster
+from tests.clusters.processes import Service, free_port, service, worker_environment
 from tests.hostile.faulty import NOTHING_PASSES, faulty_way
 from tests.pipeline.conftest import TINY
 from tests.pipeline.support import digests, heed_signals, remote_digests

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from deploy.cluster.engine import pool_options
-from deploy.cluster.processes import free_port, service
+from tests.clusters.engine import pool_options
+from tests.clusters.processes import free_port, service
 
 JOB_SERVICE = "apache_beam.runners.portability.local_job_service_main"
 WORKER_POOL = "apache_beam.runners.worker.worker_pool_main"

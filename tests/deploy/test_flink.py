@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from apache_beam.coders import VarIntCoder
 
-from deploy.cluster.artefacts import missing_tools, resolve
-from deploy.cluster.engine import environment_options
-from deploy.cluster.processes import Service
-from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
 from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from tests.clusters.artefacts import missing_tools, resolve
+from tests.clusters.engine import environment_options
+from tests.clusters.flink import FlinkCluster
+from tests.clusters.processes import Service
 from tests.deploy.conftest import (
     N_TASK_MANAGERS,
     Arguments,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deploy.cluster.artefacts import missing_tools, resolve
+from tests.clusters.artefacts import missing_tools, resolve
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -18,10 +18,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deploy.cluster.artefacts import missing_tools, resolve
-from deploy.cluster.processes import free_port, worker_environment
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import build_parser
+from tests.clusters.artefacts import missing_tools, resolve
+from tests.clusters.processes import free_port, worker_environment
 
 KUBERNETES = "1.31"
 JOBS = ("cpu", "gpu", "gke", "eks")

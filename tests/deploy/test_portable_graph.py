@@ -10,10 +10,10 @@ import pytest
 from apache_beam.portability import common_urns
 from apache_beam.runners.portability.fn_api_runner import execution
 
-from deploy.cluster.processes import worker_environment
 from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import pipeline_options
+from tests.clusters.processes import worker_environment
 from tests.pipeline.support import graph_of
 
 WORD = "Zyzzyvagerund"  # stands in every sentence of the corpus

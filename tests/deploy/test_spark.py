@@ -7,11 +7,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.cluster.artefacts import missing_tools
-from deploy.cluster.engine import cluster_of
-from deploy.spark.cluster import SparkCluster
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from tests.clusters.artefacts import missing_tools
+from tests.clusters.engine import cluster_of
+from tests.clusters.spark import SparkCluster
 from tests.deploy.conftest import (
     Arguments,
     check_a_pools_worker_dies,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cluster.processes import worker_environment
 from pipeline.cli.exit_codes import Exit
+from tests.clusters.processes import worker_environment
 from tests.deploy.conftest import Arguments
 from tests.deploy.portable import portable_service
 from tests.pipeline.support import digests

@@ -71,7 +71,7 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
         (["--runner=PortableRunner"], "--job_endpoint"),
         (["--runner=PortableRunner", "--job_endpoint=localhost:1"], "no job service answers"),
         (["--runner=FlinkRunner", "--flink_master=localhost:1"], "no Flink answers"),
-        (["--runner=SparkRunner", "--spark_job_server_jar=/no/such.jar"], "deploy.spark.run"),
+        (["--runner=SparkRunner", "--spark_job_server_jar=/no/such.jar"], "give --spark_job_server_jar=PATH or --job_endpoint"),
         (["--runner=PrismRunner", "--prism_location=/no/such/prism"], "--prism_location"),
         (["--no-wait"], "runs the job in this process"),
     ],

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import elmo_store
-from deploy.cluster.processes import free_port
 from elmo_store.storage.root import Root
 from pipeline.cli import arguments
 from pipeline.cli.exit_codes import Exit
@@ -19,6 +18,7 @@ from pipeline.main import main
 from pipeline.progress import bars
 from pipeline.progress.metrics import METRICS, STAGE, exported
 from pipeline.progress.snapshot import Snapshot
+from tests.clusters.processes import free_port
 from tests.pipeline.conftest import Command
 from transforms.stages import finish
 

@@ -1,6 +1,6 @@
 """Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, named by one thin jar.
 
-python -m deploy.cluster.artefacts POM… resolves them now, so that a later start needs no network
+python -m tests.clusters.artefacts POM… resolves them now, so that a later start needs no network
 
 Nothing is copied: the jar names Maven's files, so a second start needs no network.
 """
@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.cluster.processes import ClusterError
+from tests.clusters.processes import ClusterError
 
 MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
 MAVEN_SECONDS = 900
@@ -73,16 +73,6 @@ def _ask_maven(pom: Path, remembered: Path) -> list[Path]:
         raise ClusterError(f"Maven could not resolve {pom}: {' '.join(command)} ended with {done.returncode}\n{last}")
     answer.replace(remembered)
     return [Path(name) for name in remembered.read_text("utf-8").strip().split(os.pathsep)]
-
-
-def jars_of(pom: Path, folder: Path | None) -> list[Path]:
-    """The engine's jars: those of ``folder`` (``mvn dependency:copy-dependencies``), or as Maven resolves ``pom``."""
-    if folder is None:
-        return resolve(pom)
-    jars = sorted(folder.glob("*.jar"))
-    if not jars:
-        raise ClusterError(f"--jars {folder} holds no jars: mvn -f {pom} dependency:copy-dependencies -DoutputDirectory={folder}")
-    return [jar.absolute() for jar in jars]
 
 
 def pathing_jar(target: Path, jars: Sequence[Path], main_class: str) -> Path:

@@ -7,9 +7,9 @@ runs beside the command; each worker runs one executor of one core.
 import os
 from pathlib import Path
 
-from deploy.cluster.artefacts import java_flags, resolve
-from deploy.cluster.engine import Cluster
-from deploy.cluster.processes import Service, free_port
+from tests.clusters.artefacts import java_flags, resolve
+from tests.clusters.engine import Cluster
+from tests.clusters.processes import Service, free_port
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -28,10 +28,13 @@ SETTINGS = {
 class SparkCluster(Cluster):
     """One master and its workers, one core each."""
 
-    engine, member, members_option = "Spark", "worker", "--workers"
-    pom, job_server = Path(__file__).resolve().parent / "pom.xml", "org.apache.beam.runners.spark.SparkJobServerDriver"
+    engine, member = "Spark", "worker"
+    pom, job_server = (
+        Path(__file__).resolve().parents[2] / "deploy" / "spark" / "pom.xml",
+        "org.apache.beam.runners.spark.SparkJobServerDriver",
+    )
     properties = ("-Dspark.task.maxFailures=8",)  # how often a task may be lost before the job ends
-    master_option, address = "--spark_master_url", "spark://HOST:PORT"
+    master_option = "--spark_master_url"
 
     @property
     def master(self) -> str:

@@ -7,10 +7,10 @@ It is a standalone session cluster without start scripts: the same classes that 
 import shutil
 from pathlib import Path
 
-from deploy.cluster.engine import Cluster
-from deploy.cluster.processes import Service
+from tests.clusters.engine import Cluster
+from tests.clusters.processes import Service
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[2] / "deploy" / "flink"
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 
@@ -18,9 +18,9 @@ TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 class FlinkCluster(Cluster):
     """One JobManager and its TaskManagers, a slot each; `get` asks Flink's REST service."""
 
-    engine, member, members_option = "Flink", "TaskManager", "--task-managers"
+    engine, member = "Flink", "TaskManager"
     pom, job_server = HERE / "pom.xml", "org.apache.beam.runners.flink.FlinkJobServerDriver"
-    master_option, address = "--flink_master", "HOST:PORT"
+    master_option = "--flink_master"
 
     @property
     def master(self) -> str:

@@ -1,28 +1,18 @@
-"""What Flink and Spark have in common: Beam's options, a cluster on this machine, the script ``deploy.ENGINE.run``.
+"""What Flink and Spark have in common: a cluster of released jars on this machine, and Beam's options for a job on it."""
 
-The script takes an engine's own options, then an ``elmo-store`` command, which is run as a process of its own.
-"""
-
-import argparse
 import json
 import shlex
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, ClassVar, TypeVar
 
-from deploy.cluster.artefacts import QUICK_START, jars_of, java_flags, pathing_jar
-from deploy.cluster.processes import START_SECONDS, ClusterError, Service, free_port, service, worker_environment
-
-NO_ENGINE = 3  # as elmo-store's own code for a location that can't be used
+from tests.clusters.artefacts import QUICK_START, java_flags, pathing_jar, resolve
+from tests.clusters.processes import START_SECONDS, ClusterError, Service, free_port, service
 
 
 def pool_options(address: str) -> list[str]:
@@ -42,8 +32,7 @@ class Cluster(ABC):
         engine: as Beam calls it, "Flink". member: what a worker machine runs, "TaskManager".
         pom: names its released jars.
         job_server: the Java class of Beam's job server; properties: of its JVM.
-        master_option: Beam's option for the cluster's address; address: the form of that.
-        members_option: of ``deploy.ENGINE.run``, how many members to start.
+        master_option: Beam's option for the cluster's address.
     """
 
     engine: ClassVar[str]
@@ -52,8 +41,6 @@ class Cluster(ABC):
     job_server: ClassVar[str]
     properties: ClassVar[tuple[str, ...]] = ()
     master_option: ClassVar[str]
-    address: ClassVar[str]
-    members_option: ClassVar[str]
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,9 +52,9 @@ class Cluster(ABC):
         self.start_leader().wait_for_port(self.web_port)
 
     @classmethod
-    def job_server_jar(cls, folder: Path, jars: Path | None = None) -> Path:
-        """A jar in ``folder`` that Beam can start as the engine's job server; ``jars``: as `jars_of`."""
-        return pathing_jar(folder / f"{cls.engine.lower()}-job-server.jar", jars_of(cls.pom, jars), cls.job_server)
+    def job_server_jar(cls, folder: Path) -> Path:
+        """A jar in ``folder`` that Beam can start as the engine's job server."""
+        return pathing_jar(folder / f"{cls.engine.lower()}-job-server.jar", resolve(cls.pom), cls.job_server)
 
     @classmethod
     def job_options(cls, master: str, jar: Path, environment: Sequence[str]) -> list[str]:
@@ -155,76 +142,3 @@ def cluster_of(kind: type[ClusterType], folder: Path, n_members: int) -> Iterato
             cluster.add_member()
         cluster.wait_registered(n_members)
         yield cluster
-
-
-def run_command(arguments: Sequence[str]) -> int:
-    """``elmo-store`` to its end in a process of its own; returns its exit code.
-
-    Ctrl-C in a terminal reaches it as well as us: it cancels its job and says so, and is waited for.
-    """
-    process = subprocess.Popen([sys.executable, "-m", "elmo_store", *arguments], env=worker_environment())
-    try:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue
-    finally:
-        if process.poll() is None:  # we were told to end: so is it, with the chance to cancel its job
-            process.send_signal(signal.SIGINT)
-            process.wait()
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    """SIGTERM ends the script as an exception does, so that what it started is stopped."""
-    raise SystemExit(128 + number)
-
-
-def run(kind: type[Cluster], doc: str | None) -> int:
-    """``deploy.ENGINE.run``: a command on a cluster that is started for it, or on one that exists.
-
-    Returns the command's exit code, 3 without an engine. ``doc``: the script's docstring.
-    """
-    parser = _parser(kind, doc)
-    args = parser.parse_args()
-    if not args.command:
-        parser.error("name the command to run, such as: embed INPUT --output URL")
-    signal.signal(signal.SIGTERM, _leave)
-    with ExitStack() as stack:
-        if args.logs:
-            folder = Path(args.logs).absolute()
-            folder.mkdir(parents=True, exist_ok=True)
-        else:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-store-engine-")))
-        try:
-            if args.master is None:
-                options = stack.enter_context(cluster_of(kind, folder, args.members)).beam_options()
-            else:
-                environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
-                options = kind.job_options(args.master, kind.job_server_jar(folder, args.jars), environment)
-        except ClusterError as error:
-            print(f"{parser.prog}: {error}", file=sys.stderr)
-            return NO_ENGINE
-        name, *given = args.command
-        return run_command([name, *options, *given])  # what the user gives stands last, and wins
-
-
-def _parser(kind: type[Cluster], doc: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m deploy.{kind.engine.lower()}.run", description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-    )  # fmt: skip
-    add = parser.add_argument
-    started = f"{kind.member}s to start (default: 2)"
-    add(kind.members_option, type=int, default=2, metavar="N", dest="members", help=started)
-    add("--master", metavar=kind.address, help=f"{kind.engine}'s address, of a cluster that exists; nothing is started")
-    add("--worker", default="elmo-store-worker", metavar="PROGRAM",
-        help="for a cluster that exists: its machines' program of the workers (default: elmo-store-worker)")  # fmt: skip
-    add("--pool", metavar="HOST:PORT",
-        help=f"for a cluster that exists: the worker pool beside each {kind.member}, such as localhost:50000, instead of "
-        "PROGRAM (default: none)")  # fmt: skip
-    add("--jars", type=Path, metavar="FOLDER",
-        help="for a cluster that exists: the engine's jars (default: Maven resolves and keeps them)")  # fmt: skip
-    add("--logs", metavar="FOLDER", help="keep the engine's files and logs there (default: a folder that is removed)")
-    add("command", nargs=argparse.REMAINDER, help="embed …, mix …: a command of elmo-store with its options")
-    return parser
