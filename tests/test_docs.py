@@ -161,7 +161,7 @@ def exists(name: str) -> bool:
 
 
 COMMAND_LINE = re.compile(r"elmo-store ([a-z]+)((?: convert\b)?)(.*)")
-OF_BEAM = {"--runner", "--project", "--region"}
+OF_BEAM = {"--runner", "--parallelism", "--project", "--region"}
 
 
 @each_page

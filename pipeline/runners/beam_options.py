@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import (
     DirectOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
+    JobServerOptions,
     PipelineOptions,
     PortableOptions,
     PrismRunnerOptions,
@@ -42,6 +43,8 @@ EMBEDDED_MASTERS = ("[auto]", "[local]")  # Flink within the job service itself
 # program of a worker ends the executor with it (`deploy.cluster.watched`).
 ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 500, "SparkRunner": 1, "PortableRunner": 1}
 SPARK_PROGRAM_CACHE_MILLIS = 60_000
+WORKER_PROGRAM = json.dumps({"command": "elmo-store-worker"})  # of a PROCESS environment
+SPARK_FAILURES = "-Dspark.task.maxFailures"  # how often a task may be lost before the job ends
 # Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
 FLINK_MODE = "--execution_mode_for_batch"
 ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
@@ -130,9 +133,10 @@ def runner_name(options: PipelineOptions) -> str:
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     """Beam's options with our defaults, each only where nothing was asked for.
 
-    The local runner by name; on Flink stage after stage, a worker process kept from one to the next; on Dataflow one process a
-    machine, so that a machine holds one model whose engine uses every core, and one thread in it, so that no machine holds
-    tasks that wait for its engine; Prism's program from PATH. CommandError (bad usage) for a value that Beam does not take.
+    The local runner by name; on engines elsewhere our worker program; on Flink stage after stage, a worker process kept from one
+    to the next; on Spark more attempts of a task; on Dataflow one process a machine, so that a machine holds one model whose
+    engine uses every core, and one thread in it, so that no machine holds tasks that wait for its engine; Prism's program from
+    PATH. CommandError (bad usage) for a value that Beam does not take.
     """
     _beams_parser().parse_known_args(list(beam_args))
     flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
@@ -141,6 +145,11 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
     name = runner_name(options)
+    if name in ("FlinkRunner", "SparkRunner") and portable.environment_type is None and not is_local(options):
+        portable.environment_type, portable.environment_config = "PROCESS", WORKER_PROGRAM
+    server = options.view_as(JobServerOptions)
+    if name == "SparkRunner" and not any(each.startswith(SPARK_FAILURES) for each in server.job_server_jvm_properties):
+        server.job_server_jvm_properties = [*server.job_server_jvm_properties, f"{SPARK_FAILURES}=8"]
     portable.environment_cache_millis = portable.environment_cache_millis or _cache_millis(name, portable.environment_type)
     if name == "DataflowRunner":
         debug = options.view_as(DebugOptions)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import EMBEDDED_MASTERS, is_local, runner_name
@@ -62,10 +62,11 @@ def stalled_on_flink(master: str, job_id: str) -> str | None:
     return None
 
 
-def set_parallelism(options: PipelineOptions) -> None:
-    """Every slot of a Flink cluster works for the job unless ``--parallelism`` says otherwise: Flink's own default is one.
+def fit_to_cluster(options: PipelineOptions, beam_args: Sequence[str]) -> None:
+    """The job server of the Flink's own version, and every slot of it, where ``beam_args`` don't say otherwise.
 
-    CommandError (bad location) if no Flink answers.
+    Beam's own choices are its newest version, and one slot. CommandError: bad location if no Flink answers, bad usage for a
+    version of which Beam has no job server.
     """
     flink = options.view_as(FlinkRunnerOptions)
     if runner_name(options) != "FlinkRunner" or flink.flink_master in EMBEDDED_MASTERS:
@@ -73,6 +74,18 @@ def set_parallelism(options: PipelineOptions) -> None:
     slots = int(answer(flink.flink_master, "overview")["slots-total"])
     if flink.parallelism <= 0 and slots:  # without any: a cluster that starts TaskManagers when a job asks for them
         flink.parallelism = slots
+    given = any(argument.startswith("--flink_version") for argument in beam_args)
+    if given or flink.flink_job_server_jar or options.view_as(PortableOptions).job_endpoint:
+        return
+    version = str(answer(flink.flink_master, "config")["flink-version"])
+    flink.flink_version = version.rpartition(".")[0]
+    if flink.flink_version not in FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS:
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"the Flink at {flink.flink_master} is {version}, and Beam has job servers for "
+            f"{', '.join(FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS)}: name one with --flink_version, or your own with "
+            "--flink_job_server_jar=PATH",
+        )
 
 
 def threads_by_slot(task_managers: Sequence[Mapping[str, Any]]) -> int | None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -18,8 +19,8 @@ from apache_beam.runners.runner import create_runner
 
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.runners.beam_options import ENGINES, is_local, pipeline_options, runner_name, undeclared
-from pipeline.runners.flink import set_parallelism
+from pipeline.runners.beam_options import ENGINES, WORKER_PROGRAM, is_local, pipeline_options, runner_name, undeclared
+from pipeline.runners.flink import fit_to_cluster
 from pipeline.runners.job_service import declared_options, job_service
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -29,6 +30,7 @@ CREDENTIALS = {  # scheme → variables in which this machine may have what its 
     "hf": ("HF_TOKEN",),
     "abfs": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
 }
+POOL = "--environment_type=EXTERNAL --environment_config=HOST:PORT"
 _LOG = logging.getLogger(__name__)
 DATAFLOW_EXTRA = "pip install '.[dataflow]' in elmo-store's checkout"
 
@@ -52,12 +54,30 @@ def opened(beam_args: Sequence[str], *, wait: bool = True) -> Iterator[PipelineO
         return
     if name == "PortableRunner" and options.view_as(PortableOptions).job_endpoint is None:
         raise CommandError(Exit.BAD_USAGE, "--runner=PortableRunner needs --job_endpoint=HOST:PORT of a running job service")
-    set_parallelism(options)
+    check_workers(options, beam_args)
+    fit_to_cluster(options, beam_args)
     with job_service(options):
         names = undeclared(beam_args)
         if names and (declared := declared_options(options)) is not None:
             check_declared(names, declared, name)
         yield options
+
+
+def check_workers(options: PipelineOptions, beam_args: Sequence[str]) -> None:
+    """Say what starts the workers where nobody chose it. CommandError (bad usage) for Beam's own image: it lacks our package."""
+    portable = options.view_as(PortableOptions)
+    if portable.environment_config == WORKER_PROGRAM and not any(each.startswith("--environment_type") for each in beam_args):
+        print(f"workers: the program elmo-store-worker in each machine's PATH; for worker pools give {POOL}", file=sys.stderr)
+    image = portable.environment_config or portable.lookup_environment_option("docker_container_image")
+    stock = portable.environment_type in (None, "DOCKER") and not image
+    if stock and not is_local(options) and portable.job_endpoint != "embed":
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"{runner_name(options)} would start workers in Beam's own image, which has no elmo-store. Give an image with "
+            "--environment_type=DOCKER --environment_config=IMAGE, or one of these:\n"
+            f"  --environment_type=PROCESS --environment_config='{WORKER_PROGRAM}'   # installed on each machine\n"
+            f"  {POOL}   # a worker pool beside each machine of the engine",
+        )
 
 
 def check_leaving(name: str, options: PipelineOptions) -> None:

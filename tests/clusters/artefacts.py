@@ -1,8 +1,6 @@
-"""Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, named by one thin jar.
+"""Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache.
 
 python -m tests.clusters.artefacts POM… resolves them now, so that a later start needs no network
-
-Nothing is copied: the jar names Maven's files, so a second start needs no network.
 """
 
 import fcntl
@@ -11,22 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
+from deploy.cluster.job_server import OPENED
 from tests.clusters.processes import ClusterError
 
 MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
 MAVEN_SECONDS = 900
-MANIFEST_BYTES = 72  # the longest line of a jar's manifest, its end not counted (JAR File Specification)
 
-# Beam, Flink and Spark reach into the JDK by reflection, which Java 17 allows only where it is told to.
-OPENED = (
-    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.text", "java.time",
-    "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
-    "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
-)  # fmt: skip
 # The JVMs of a short job load thousands of classes once and pass pointers on: the quick compiler alone starts them sooner.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
@@ -73,30 +63,6 @@ def _ask_maven(pom: Path, remembered: Path) -> list[Path]:
         raise ClusterError(f"Maven could not resolve {pom}: {' '.join(command)} ended with {done.returncode}\n{last}")
     answer.replace(remembered)
     return [Path(name) for name in remembered.read_text("utf-8").strip().split(os.pathsep)]
-
-
-def pathing_jar(target: Path, jars: Sequence[Path], main_class: str) -> Path:
-    """Write a jar that holds nothing but a manifest: ``java -jar`` it runs ``main_class`` with ``jars`` on its class path.
-
-    Beam starts a job server from one jar; a file of 20 kB does what a shaded one of 200 MB would.
-    """
-    entries = {
-        "Manifest-Version": "1.0",
-        "Main-Class": main_class,
-        "Class-Path": " ".join(jar.resolve().as_uri() for jar in jars),
-        "Add-Opens": " ".join(f"java.base/{package}" for package in OPENED),
-    }
-    text = "".join(folded(f"{name}: {value}") for name, value in entries.items())
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as jar:
-        jar.writestr("META-INF/MANIFEST.MF", text + "\r\n")
-    return target
-
-
-def folded(line: str) -> str:
-    """One manifest entry in lines of at most 72 bytes; a space continues the line before. ASCII only."""
-    first, rest = line[:MANIFEST_BYTES], line[MANIFEST_BYTES:]
-    size = MANIFEST_BYTES - 1
-    return "\r\n ".join([first, *(rest[i : i + size] for i in range(0, len(rest), size))]) + "\r\n"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """What Flink and Spark have in common: a cluster of released jars on this machine, and Beam's options for a job on it."""
 
 import json
-import shlex
-import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
@@ -11,7 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from tests.clusters.artefacts import QUICK_START, java_flags, pathing_jar, resolve
+from deploy.cluster.job_server import job_server_jar
+from tests.clusters.artefacts import QUICK_START, java_flags, resolve
 from tests.clusters.processes import START_SECONDS, ClusterError, Service, free_port, service
 
 
@@ -31,14 +30,13 @@ class Cluster(ABC):
     Attributes:
         engine: as Beam calls it, "Flink". member: what a worker machine runs, "TaskManager".
         pom: names its released jars.
-        job_server: the Java class of Beam's job server; properties: of its JVM.
+        properties: of the job server's JVM.
         master_option: Beam's option for the cluster's address.
     """
 
     engine: ClassVar[str]
     member: ClassVar[str]
     pom: ClassVar[Path]
-    job_server: ClassVar[str]
     properties: ClassVar[tuple[str, ...]] = ()
     master_option: ClassVar[str]
 
@@ -54,18 +52,7 @@ class Cluster(ABC):
     @classmethod
     def job_server_jar(cls, folder: Path) -> Path:
         """A jar in ``folder`` that Beam can start as the engine's job server."""
-        return pathing_jar(folder / f"{cls.engine.lower()}-job-server.jar", resolve(cls.pom), cls.job_server)
-
-    @classmethod
-    def job_options(cls, master: str, jar: Path, environment: Sequence[str]) -> list[str]:
-        """Beam's options for a job on the cluster at ``master`` whose workers are those of ``environment``."""
-        return [
-            f"--runner={cls.engine}Runner",
-            f"{cls.master_option}={master}",
-            f"--{cls.engine.lower()}_job_server_jar={jar}",
-            *(f"--job_server_jvm_properties={value}" for value in (QUICK_START, *cls.properties)),
-            *environment,
-        ]
+        return job_server_jar(folder / "job-server.jar", cls.engine.lower(), resolve(cls.pom))
 
     @property
     @abstractmethod
@@ -107,14 +94,14 @@ class Cluster(ABC):
         raise ClusterError(f"{n} members did not register in {START_SECONDS:.0f} s, see the logs in {self.folder}")
 
     def beam_options(self) -> list[str]:
-        """What a job needs to run here. Workers are this Python's: they need no installation, and work from a checkout."""
-        script = self.folder / "elmo-store-worker"
-        program = "from elmo_store.__main__ import worker; worker()"
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{program}" "$@"\n', encoding="utf-8")
-        script.chmod(0o755)
-        # The members have these classes already; by default each job ships every jar to each.
-        options = self.job_options(self.master, self.jar, environment_options(str(script)))
-        return [*options, f"--files_to_stage={self.jar}"]
+        """What a job needs to run here; its workers are those that the command chooses itself."""
+        return [
+            f"--runner={self.engine}Runner",
+            f"{self.master_option}={self.master}",
+            f"--{self.engine.lower()}_job_server_jar={self.jar}",
+            f"--files_to_stage={self.jar}",  # the members have these classes; by default each job ships every jar to each
+            *(f"--job_server_jvm_properties={value}" for value in (QUICK_START, *self.properties)),
+        ]
 
     def get(self, path: str) -> Any:
         """What the leader's web service says at ``path``, from JSON."""

@@ -19,7 +19,7 @@ class FlinkCluster(Cluster):
     """One JobManager and its TaskManagers, a slot each; `get` asks Flink's REST service."""
 
     engine, member = "Flink", "TaskManager"
-    pom, job_server = HERE / "pom.xml", "org.apache.beam.runners.flink.FlinkJobServerDriver"
+    pom = HERE / "pom.xml"
     master_option = "--flink_master"
 
     @property

@@ -14,26 +14,22 @@ from tests.clusters.processes import Service, free_port
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 WORKER_MEMORY, EXECUTOR_MEMORY = "1g", "768m"  # an executor must fit into its worker
-# Of a cluster of this machine: small, without a page of each job's own, quick to notice an executor that is gone. They are the
-# job server's: the driver runs there.
-SETTINGS = {
-    "spark.executor.memory": EXECUTOR_MEMORY,
-    "spark.executor.heartbeatInterval": "2s",
-    "spark.network.timeout": "30s",
-    "spark.network.timeoutInterval": "10s",
-    "spark.ui.enabled": "false",
-}
 
 
 class SparkCluster(Cluster):
     """One master and its workers, one core each."""
 
     engine, member = "Spark", "worker"
-    pom, job_server = (
-        Path(__file__).resolve().parents[2] / "deploy" / "spark" / "pom.xml",
-        "org.apache.beam.runners.spark.SparkJobServerDriver",
+    pom = Path(__file__).resolve().parents[2] / "deploy" / "spark" / "pom.xml"
+    # Of a cluster of this machine: small, without a page of each job's own, quick to notice an executor that is gone. They are
+    # the job server's: the driver runs there.
+    properties = (
+        f"-Dspark.executor.memory={EXECUTOR_MEMORY}",
+        "-Dspark.executor.heartbeatInterval=2s",
+        "-Dspark.network.timeout=30s",
+        "-Dspark.network.timeoutInterval=10s",
+        "-Dspark.ui.enabled=false",
     )
-    properties = ("-Dspark.task.maxFailures=8",)  # how often a task may be lost before the job ends
     master_option = "--spark_master_url"
 
     @property
@@ -57,8 +53,7 @@ class SparkCluster(Cluster):
     def beam_options(self) -> list[str]:
         """With a thread for each worker's one core."""
         n_workers = sum(worker.process.poll() is None for worker in self.members)
-        own = [f"--job_server_jvm_properties=-D{name}={value}" for name, value in SETTINGS.items()]
-        return [*super().beam_options(), *own, f"--parallelism={n_workers}", "--threads=1"]
+        return [*super().beam_options(), f"--parallelism={n_workers}", "--threads=1"]
 
     def _start(self, name: str, main_class: str, arguments: list[str]) -> Service:
         # A worker starts its executors with the jars of SPARK_HOME and the Scala version of this variable.

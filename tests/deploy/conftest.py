@@ -224,7 +224,7 @@ def check_a_pools_worker_dies(kind: type[Cluster], arguments: Arguments, local_b
     with cluster_of(kind, folder / "cluster", 1) as cluster:
         options = cluster.beam_options()
         pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-        with service("pool", [*pool, f"--container_executable={cluster.folder / 'elmo-store-worker'}"]) as running:
+        with service("pool", [*pool, "--container_executable=elmo-store-worker"]) as running:
             running.wait_for_port(port)
             process = started(arguments(store, *options, *pool_options(f"localhost:{port}")))
             wait_for_workers(store, 1, process)

@@ -42,7 +42,7 @@ def test_hadolint_has_nothing_to_say(repo_dir: Path) -> None:
 
 def test_every_image_is_pinned_and_no_last_stage_has_a_compiler_or_runs_as_root_without_a_reason(repo_dir: Path) -> None:
     found = stages(repo_dir)
-    for name in ("beam", "jars", "build", "runtime"):
+    for name in ("beam", "jars", "build", "runtime", "flink-cluster"):
         image = re.sub(r"\$\{(\w+)\}", lambda m: defaults(repo_dir)[m[1]], found[name][0][1].split()[0])
         assert re.search(r":\d+\.\d+\.\d+", image), image
     for name in ("runtime", "flink", "dataflow", "flex"):

@@ -150,7 +150,7 @@ def test_a_job_in_the_runtime_image_gives_the_same_bytes(repo_dir: Path, buildah
     assert json.loads(done.stdout)["checksums"]["shards"] == ours["checksums"]["shards"]
 
 
-def test_the_flink_image_reaches_for_flink_with_its_jars(repo_dir: Path, buildah: Buildah) -> None:
+def test_the_flink_image_reaches_for_flink_and_starts_its_job_server(repo_dir: Path, buildah: Buildah) -> None:
     if (problem := missing_tools()) is not None:
         pytest.skip(f"the jars can't be had: {problem}")
     stage = buildah.folder / "jars"  # in place of the Dockerfile's, which Maven's image makes
@@ -163,6 +163,8 @@ def test_the_flink_image_reaches_for_flink_with_its_jars(repo_dir: Path, buildah
     assert config["User"] == "10001"
     assert "17" in buildah.run("flink", ["java", "--version"]).stdout
     lent = {Path(torch.__file__).parents[1]: LENT, repo_dir / "examples" / "sample": "/corpus"}
-    command = [*config["Entrypoint"], "--master=localhost:1", *embedding("/corpus", "/tmp/store")]
+    command = [*config["Entrypoint"], *embedding("/corpus", "/tmp/store"), "--runner=FlinkRunner", "--flink_master=localhost:1"]
     done = buildah.run("flink", command, lent, check=False)
     assert "no Flink answers at http://localhost:1" in done.stderr
+    done = buildah.run("flink", ["java", "-jar", "/opt/flink-job-server.jar", "--help"], check=False)
+    assert "--flink-master" in f"{done.stdout}{done.stderr}"

@@ -18,8 +18,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from pipeline.cli import config
 from pipeline.cli.exit_codes import Exit
-from pipeline.main import build_parser
+from pipeline.main import build_parser, leaves
+from pipeline.runners.beam_options import pipeline_options, runner_name, split_arguments, undeclared
 from tests.clusters.artefacts import missing_tools, resolve
 from tests.clusters.processes import free_port, worker_environment
 
@@ -257,14 +259,35 @@ def test_a_job_is_tried_again_only_where_that_may_help(overlays: dict[str, Objec
 
 def test_the_commands_are_ones_that_the_programs_take(overlays: dict[str, Objects]) -> None:
     parser, _ = build_parser({"embed"})
+    (embed,) = [leaf for leaf in leaves(parser) if leaf.prog.endswith(" embed")]
     for name, objects in overlays.items():
-        argv = arguments(objects)
-        options, rest = parser.parse_known_args(argv[argv.index("embed") :])
+        own, beams = split_arguments(arguments(objects), config.option_names(embed))
+        options = parser.parse_args(own)
         assert options.device == ("cpu" if name.endswith("cpu") else "cuda")
         assert [*options.inputs, options.output] == (
             [f"{'s3' if name.endswith('eks') else 'gs'}://BUCKET/{x}" for x in ("text/", "store")]
         )
-        assert [option for option in rest if not option.startswith("--parallelism=")] == []
+        assert set(undeclared(beams)) <= {"files_to_stage"}  # of the job service
+        assert runner_name(pipeline_options(beams)) == ("FlinkRunner" if name in FLINK else "FnApiRunner")
+
+
+def test_images_of_cpus_are_those_without_cuda(overlays: dict[str, Objects]) -> None:
+    for name, objects in overlays.items():
+        images = re.findall(r'"image": "REGISTRY/(elmo-store[-a-z]*):0\.1\.0([-a-z]*)"', json.dumps(objects))
+        ours = {tag for image, tag in images if image != "elmo-store-flink-cluster"}
+        assert ours == ({"-cpu"} if name.endswith("cpu") else {""})
+        assert (("elmo-store-flink-cluster", "") in images) == (name in FLINK)
+
+
+def test_every_container_has_limits_of_memory_and_disk_and_every_job_a_deadline(overlays: dict[str, Objects]) -> None:
+    for objects in overlays.values():
+        assert objects["Job"]["spec"]["activeDeadlineSeconds"] > 0
+        for role, pod in pods(objects):
+            for container in [*pod.get("initContainers", []), *pod["containers"]]:
+                if container["name"] == "flink-main-container":  # the operator's
+                    assert {"memory", "ephemeralStorage"} <= objects["FlinkDeployment"]["spec"][role]["resource"].keys()
+                else:
+                    assert {"memory", "ephemeral-storage"} <= container["resources"]["limits"].keys()
 
 
 def test_only_gpu_overlays_ask_for_gpus_and_gke_and_eks_name_one_kind(overlays: dict[str, Objects]) -> None:
@@ -292,10 +315,10 @@ def test_the_flink_cluster_fits_the_job_that_is_submitted_to_it(overlays: dict[s
         assert cluster["spec"]["mode"] == "standalone"
         assert given["parallelism"] == str(cluster["spec"]["taskManager"]["replicas"])
         assert given["threads"] == worker["resources"]["requests"]["cpu"]  # Flink knows its own container's cores only
-        assert given["master"] == f"{cluster['metadata']['name']}-rest:8081"
+        assert given["flink_master"] == f"{cluster['metadata']['name']}-rest:8081"
         (port,) = worker["ports"]
         assert f"--service_port={port['containerPort']}" in worker["command"]
-        assert given["pool"] == f"localhost:{port['containerPort']}"
+        assert (given["environment_type"], given["environment_config"]) == ("EXTERNAL", f"localhost:{port['containerPort']}")
         # A sidecar, ready before the TaskManager starts; the operator merges containers by their position unless told otherwise.
         assert (worker["restartPolicy"], worker["startupProbe"]["tcpSocket"]["port"]) == ("Always", port["name"])
         assert [each["name"] for each in pod["containers"]] == ["flink-main-container"]
@@ -326,9 +349,18 @@ def test_the_submission_waits_until_flink_answers(overlays: dict[str, Objects]) 
 
 def test_the_deployments_settings_are_those_that_the_test_cluster_runs_with(repo_dir: Path, overlays: dict[str, Objects]) -> None:
     ours = yaml.safe_load((repo_dir / "deploy" / "flink" / "config.yaml").read_text("utf-8"))
-    theirs = overlays["flink-cpu"]["FlinkDeployment"]["spec"]["flinkConfiguration"]
-    same = {name: str(ours[name]) for name in theirs if name != "heartbeat.timeout"}  # longer where machines are far apart
-    assert same == {name: theirs[name] for name in same}
+    spec = overlays["flink-cpu"]["FlinkDeployment"]["spec"]
+    # Machines are farther apart, and nodes take minutes to come; addresses are the operator's.
+    others = {"heartbeat.timeout", "slot.request.timeout", *(name for name in ours if str(ours[name]) == "localhost")}
+    same = {name: str(value) for name, value in ours.items() if name not in others}
+    assert same == {name: value for name, value in spec["flinkConfiguration"].items() if name not in others}
+    # With Flink's own defaults of what config.yaml leaves out: the JobManager's metaspace of 256 MB, and 192 MB beside it.
+    sizes = {
+        name: int(value.removesuffix("m")) for name, value in same.items() if ".memory." in name and not name.endswith("max")
+    }
+    for role, defaults in (("jobManager", 256 + 192), ("taskManager", 0)):
+        total = sum(size for name, size in sizes.items() if name.startswith(role.lower()))
+        assert spec[role]["resource"]["memory"] == f"{total + defaults}m"
 
 
 def test_the_overlay_in_the_docs_sets_images_places_and_the_number_of_task_managers(repo_dir: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def executors(spark: SparkCluster) -> list[psutil.Process]:
 
 def python_workers(spark: SparkCluster) -> list[psutil.Process]:
     """Beam's workers, and what watches each."""
-    return below(spark, "elmo_store.__main__ import worker")
+    return below(spark, "elmo-store-worker")
 
 
 def kill_python_worker(spark: SparkCluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners import preflight as door
 from pipeline.runners.beam_options import pipeline_options, runner_name, split_arguments, undeclared
-from pipeline.runners.flink import set_parallelism, threads_by_slot
+from pipeline.runners.flink import fit_to_cluster, threads_by_slot
 from pipeline.runners.submission import worker_error
 from pipeline.runners.workers import Workers, workers_of
 from tests.pipeline.conftest import Command
@@ -69,7 +69,7 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
     [
         (["--runner=NoSuchRunner"], "NoSuchRunner"),
         (["--runner=PortableRunner"], "--job_endpoint"),
-        (["--runner=PortableRunner", "--job_endpoint=localhost:1"], "no job service answers"),
+        (["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=LOOPBACK"], "no job service answers"),
         (["--runner=FlinkRunner", "--flink_master=localhost:1"], "no Flink answers"),
         (["--runner=SparkRunner", "--spark_job_server_jar=/no/such.jar"], "give --spark_job_server_jar=PATH or --job_endpoint"),
         (["--runner=PrismRunner", "--prism_location=/no/such/prism"], "--prism_location"),
@@ -125,6 +125,7 @@ def flink_rest() -> Iterator[str]:
     """Flink's REST service as far as a launcher asks it: five slots on two hosts."""
     answers = {
         "/overview": {"slots-total": 5},
+        "/config": {"flink-version": "1.19.1"},
         "/taskmanagers": {"taskmanagers": [manager("a", 8), manager("b", 8), manager("b", 8)]},
     }
 
@@ -145,12 +146,68 @@ def flink_rest() -> Iterator[str]:
 
 
 def test_a_flink_clusters_slots_are_the_workers_unless_parallelism_says_otherwise(flink_rest: str) -> None:
-    options = pipeline_options(["--runner=FlinkRunner", f"--flink_master={flink_rest}"])
-    set_parallelism(options)
+    master = ["--runner=FlinkRunner", f"--flink_master={flink_rest}"]
+    options = pipeline_options(master)
+    fit_to_cluster(options, master)
     assert workers_of(options) == Workers(5, 4)
-    fewer = pipeline_options(["--runner=FlinkRunner", f"--flink_master={flink_rest}", "--parallelism=2"])
-    set_parallelism(fewer)
+    fewer = pipeline_options([*master, "--parallelism=2"])
+    fit_to_cluster(fewer, master)
     assert workers_of(fewer) == Workers(2, 4)
+
+
+def test_the_job_server_is_of_the_flinks_own_version(flink_rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(*more: str) -> object:
+        arguments = ["--runner=FlinkRunner", f"--flink_master={flink_rest}", *more]
+        options = pipeline_options(arguments)
+        fit_to_cluster(options, arguments)
+        return options.get_all_options()["flink_version"]
+
+    assert version() == "1.19"
+    assert version("--flink_version=2.0") == "2.0"
+    monkeypatch.setattr(FlinkRunnerOptions, "PUBLISHED_FLINK_VERSIONS", ["2.2"])
+    with pytest.raises(CommandError, match=r"is 1\.19\.1.*has job servers for 2\.2.*--flink_version.*--flink_job_server_jar"):
+        version()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--runner=FlinkRunner", "--flink_master=far:8081"], "PROCESS"),
+        (["--runner=SparkRunner", "--spark_master_url=spark://far:7077"], "PROCESS"),
+        (["--runner=FlinkRunner", "--flink_master=far:8081", "--environment_type=EXTERNAL"], "EXTERNAL"),
+        (["--runner=FlinkRunner"], None),
+        (["--runner=SparkRunner", "--spark_master_url=local[2]"], None),
+        (["--runner=PrismRunner"], None),
+    ],
+)
+def test_workers_of_a_cluster_are_our_program_unless_others_are_asked_for(
+    arguments: list[str], environment: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = pipeline_options(arguments)
+    assert options.get_all_options()["environment_type"] == environment
+    door.check_workers(options, arguments)
+    assert ("elmo-store-worker" in capsys.readouterr().err) == (environment == "PROCESS")
+
+
+def test_a_lost_task_is_tried_eight_times_on_spark_unless_a_number_is_given() -> None:
+    def properties(*more: str) -> object:
+        return pipeline_options(["--runner=SparkRunner", *more]).get_all_options()["job_server_jvm_properties"]
+
+    assert properties() == properties() == ["-Dspark.task.maxFailures=8"]
+    given = "-Dspark.task.maxFailures=2"
+    assert properties(f"--job_server_jvm_properties={given}") == [given]
+
+
+@pytest.mark.parametrize(
+    "runner", ["--runner=FlinkRunner --flink_master=far:8081", "--runner=PortableRunner --job_endpoint=far:1"]
+)
+def test_beams_stock_image_is_refused_with_the_two_lines_that_work(runner: str) -> None:
+    arguments = [*runner.split(), "--environment_type=DOCKER"]
+    with pytest.raises(CommandError, match=r"(?s)no elmo-store.*PROCESS.*elmo-store-worker.*EXTERNAL.*HOST:PORT") as refused:
+        door.check_workers(pipeline_options(arguments), arguments)
+    assert refused.value.code == Exit.BAD_USAGE
+    own = [*arguments, "--environment_config=mine:1"]
+    door.check_workers(pipeline_options(own), own)
 
 
 def test_dataflow_has_one_process_a_machine_unless_one_a_cpu_is_asked_for() -> None:
