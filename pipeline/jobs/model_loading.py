@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model as it was asked for, by the name that it was found by, and the state that its sentences start from."""
+    """A model by the name that it was found by, and the state that its sentences start from."""
 
-    asked: str | None
     name: str
     weights: "BiLMWeights"
     start: "StartState"
@@ -61,7 +60,7 @@ class LoadingModel:
             raise CommandError(Exit.BAD_LOCATION, f"the model {self._model} can't be read: {error}") from error
         start = warm_state(weights) if self._kind == "warm" else StartState.zero(weights.options)
         _ = weights.fingerprint  # hundreds of megabytes to hash: here, not where it is asked for
-        return LoadedModel(self._model, name, weights, start)
+        return LoadedModel(name, weights, start)
 
     def result(self) -> LoadedModel:
         """The model: once, so that nobody holds weights that the engine has packed. CommandError for what the user can mend."""
