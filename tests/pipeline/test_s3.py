@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import fsspec
@@ -13,6 +15,7 @@ import elmo_store
 from elmo_store.format.layout import SENTENCE_INDEX
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import read_marker
+from elmo_store.storage.lease import LEASE, LEASES
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
@@ -96,6 +99,42 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
     assert n[0] == 3
     assert ProgressReader(root).look().pieces_done == 20
     assert n[0] - 3 <= 10
+
+
+def test_a_shard_is_a_put_of_each_of_its_objects_and_of_its_marker(
+    embed: Command, remote_corpus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="pip install '.[obstore]'")
+    from elmo_store.storage.obstore_client import ObjectStoreFileSystem
+
+    requests: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)  # of each thread
+    shards: list[list[tuple[str, str]]] = []
+    call, write = ObjectStoreFileSystem._call, embed_stage.write_shard
+
+    def noted(self: Any, function: Any, path: str, *arguments: Any, **options: Any) -> Any:
+        requests[get_ident()].append((function.__name__, path))
+        return call(self, function, path, *arguments, **options)
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        own = requests[get_ident()]
+        n_before = len(own)
+        written = write(*arguments, **options)
+        shards.append(own[n_before:])
+        return written
+
+    monkeypatch.setattr(ObjectStoreFileSystem, "_call", noted)
+    monkeypatch.setattr(embed_stage, "write_shard", watched)
+    assert embed(remote_corpus.replace("/corpus", "/counted"), inputs=[remote_corpus]) == Exit.COMPLETE
+    assert len(shards) == 6
+    for made in shards:
+        beside_the_lease = [(kind, path.split("/counted/")[1]) for kind, path in made if f"/{LEASES}/" not in path]
+        names = ["states.zarr/states/c/", "states.zarr/token/c/", "_shards/"]
+        assert len(beside_the_lease) == len(names), made
+        for (kind, path), name in zip(beside_the_lease, names, strict=True):
+            assert kind == "put"
+            assert path.startswith(name)
+        looks = [path for _, path in made if path.endswith(LEASE)]
+        assert len(looks) <= 2
 
 
 @pytest.mark.slow
