@@ -89,6 +89,6 @@ def test_a_missing_extra_and_a_taken_port_are_told_before_anything_is_written(
     assert not out.exists()
 
 
-def test_the_table_of_the_docs_is_the_codes(repo_dir: Path) -> None:
+def test_the_page_names_every_metric(repo_dir: Path) -> None:
     page = (repo_dir / "docs" / "usage.md").read_text("utf-8")
     assert set(re.findall(r"`(elmo_store_\w+)`", page)) == {STAGE, *(metric.name for metric in METRICS)}
