@@ -155,9 +155,14 @@ def most_frequent(training: LabelledSentences, test: LabelledSentences) -> list[
     for tokens, labels in zip(training.words, training.labels, strict=True):
         for token, label in zip(tokens, labels, strict=True):
             by_word.setdefault(token, Counter())[label] += 1
-    every = sum(by_word.values(), Counter[str]()).most_common(1)[0][0]
-    best = {word: own.most_common(1)[0][0] for word, own in by_word.items()}
+    every = commonest(sum(by_word.values(), Counter[str]()))
+    best = {word: commonest(own) for word, own in by_word.items()}
     return [[best.get(token, every) for token in tokens] for tokens in test.words]
+
+
+def commonest(labels: Counter[str]) -> str:
+    """The most frequent label; of equally frequent ones the first by name."""
+    return min(labels, key=lambda label: (-labels[label], label))
 
 
 def spread(values: list[float], digits: int = 2) -> str:
