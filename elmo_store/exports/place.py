@@ -180,7 +180,8 @@ class Place:
                         holder.check()
                         self._sweep()
         finally:
-            self.scratch.remove_empty("")
+            if not self.scratch.list(LEASES):  # an empty folder of a run that holds it is about to be written to
+                self.scratch.remove_empty("")
 
     def _sweep(self) -> None:
         self.scratch.remove_tree(WORK)
