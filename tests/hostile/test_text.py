@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import is_url
 from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
@@ -207,7 +208,7 @@ def test_names_of_outputs_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         shutil.rmtree(place.parent.parent)
     assert is_url("simplecache::memory://x")
     assert is_url("zip::x.zip")
-    with pytest.raises(ValueError, match="Protocol not known"):
+    with pytest.raises(StoreError, match="outputs and stores can't be on zip"):
         Root("zip::no").list()
 
 
