@@ -179,7 +179,8 @@ def writable(root: Root) -> bool:
 def end_with(launcher: Process) -> None:
     """End this process when ``launcher`` does, if it is another process of the same machine: nobody else would.
 
-    Beam's local worker processes outlive a launcher that was killed: tests/pipeline/test_fence.py kills one.
+    Beam's local worker processes outlive a launcher that was killed, and no call of theirs fails: see the test of it in
+    tests/pipeline/test_signals.py.
     """
     if launcher.pid == os.getpid() or not launcher.is_of_this_machine():
         return
@@ -196,7 +197,8 @@ def end_after(run: Run) -> None:
     """End this process, an engine's worker, once ``run`` has been over for a while.
 
     Engines do that, but for a worker whose job had another task cancelled on this machine while that one's worker started: Flink
-    then never closes that task's function, and Beam keeps the job's workers until it is closed (tests/deploy/test_flink.py).
+    then never closes that task's function, and Beam keeps the job's workers until it is closed. tests/deploy/test_watched.py has
+    such a worker, without a Flink around it.
     """
 
     def watch() -> None:
