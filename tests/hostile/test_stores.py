@@ -36,7 +36,7 @@ def sign(root: Root, change: Callable[[dict[str, Any]], Any]) -> None:
     root.put(layout.MANIFEST, json.dumps(value | {"sha256": own_sha256(value)}).encode())
 
 
-BAD_MANIFESTS: dict[str, Callable[[Root], None]] = {
+BAD_MANIFESTS: dict[str, Callable[[Root], object]] = {
     "nested 100,000 deep": lambda r: r.put(layout.MANIFEST, b'{"a":' * DEEP + b"1" + b"}" * DEEP),
     "a list as deep": lambda r: r.put(layout.MANIFEST, b"[" * DEEP + b"]" * DEEP),
     "UTF-16": lambda r: r.put(layout.MANIFEST, r.get(layout.MANIFEST).decode().encode("utf-16")),

@@ -231,9 +231,9 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
     assert main(["compact", str(name)]) == Exit.COMPLETE
     assert opened(name).version.number == 4
     assert main(["info", str(name)]) == Exit.COMPLETE
-    said = capsys.readouterr().out
-    assert "compact" in said
-    assert "4  " in said
+    listed = capsys.readouterr().out
+    assert "compact" in listed
+    assert "4  " in listed
     with pytest.raises(elmo_store.errors.StoreNotFoundError):
         elmo_store.open(name, version=2)
 

@@ -37,6 +37,7 @@ def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
     options = ["--storage-options", json.dumps(gcs)]
     acquire(root, Lease("theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False))
     old = owned(root, "theirs")
+    assert old.owner is not None
     old.owner.confirm("")
     assert embed(str(root), *options) == Exit.REFUSED
     assert "belongs to run theirs of them@there" in capsys.readouterr().err

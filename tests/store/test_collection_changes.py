@@ -74,7 +74,7 @@ def test_a_change_that_others_overtake_between_its_read_and_its_put_is_not_lost(
         "remove": lambda: collecting.remove(Root(name), ["a:0"]),
         "compact": lambda: collecting.compact(Root(name)),
     }[command]  # type: ignore[assignment]
-    others = [partial(collecting.remove, Root(name), ["a:1"]), partial(collecting.compact, Root(name))]
+    others: list[Callable[[], Any]] = [partial(collecting.remove, Root(name), ["a:1"]), partial(collecting.compact, Root(name))]
     with monkeypatch.context() as patch:
         thread = between(patch, versions.Version, "encoded", others)
         work()

@@ -27,6 +27,13 @@ from transforms.runtime.owner import Here, Run, owned, retries_of, run_of
 from transforms.runtime.work import PLAN
 
 
+def here_of(root: Root) -> Any:
+    """What this process knows of the run that owns ``root``."""
+    run = run_of(root)
+    assert run is not None
+    return run.here
+
+
 def held(place: Path | str, run: str = "run") -> Root:
     root = Root(place)
     acquire(root, Lease.of_this_process(run, local=True, patience_seconds=9.0))
@@ -128,7 +135,7 @@ def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, m
     pauses = []
     while not (names := [name for name in Root(tmp_path).names(lease.LEASES) if name.startswith("worker-")]):
         root.put("a", b"")
-        pauses.append((run_of(root).here.beats_at or 1e9) - now[0])
+        pauses.append((here_of(root).beats_at or 1e9) - now[0])
         now[0] += 0.1
     assert len(names) == 1
     assert not failures
@@ -152,7 +159,7 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
 
     monkeypatch.setattr(lease, "check", counted)
     root = held(url or tmp_path)
-    run_of(root).here.beats_at = 1e9
+    here_of(root).beats_at = 1e9
     monkeypatch.setattr(owner, "_now", lambda: now[0])
     for _ in range(120):
         root.put("states/a", b"")
