@@ -1,4 +1,4 @@
-"""For Beam's --setup_file and for the C files; all else stands in pyproject.toml. It must not import torch or Beam."""
+"""For Beam's --setup_file and for the C file; all else stands in pyproject.toml. It must not import torch or Beam."""
 
 from setuptools import Extension, setup
 
@@ -19,7 +19,6 @@ def extension(name: str, depends: list[str] | None = None) -> Extension:
 
 setup(
     ext_modules=[
-        extension("elmo_store.forms._ranges"),
         extension("model.engine._lstm", ["model/engine/_lstm_kernels.h"]),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel a platform for every Python from 3.11 on

@@ -197,16 +197,15 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
 
 def _without(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
     """The members, with these sentences of the collection removed too."""
-    kept, spans = store.kept, store.spans(numbers)
-    run = np.searchsorted(kept.sentences, numbers, "right") - 1
-    sentences = np.array(kept.own(numbers), np.int64)
-    rows = spans[:, 0] - kept.rows[run] + kept.own_rows[run]
+    runs, spans = store.runs, store.spans(numbers)
+    run, sentences = runs.own(numbers)
+    rows = spans[:, 0] - runs.rows[run] + runs.own_rows[run]
     members = []
     for number, member in enumerate(version.members):
-        own = kept.member[run] == number
+        own = runs.store_of[run] == number
         each = zip(sentences[own].tolist(), rows[own].tolist(), np.diff(spans, axis=1)[own, 0].tolist(), strict=True)
-        runs = sorted([*member.removed, *(Removed(sentence, 1, row, n) for sentence, row, n in each)], key=lambda run: run.span)
-        members.append(msgspec.structs.replace(member, removed=tuple(_joined(runs))))
+        gone = sorted([*member.removed, *(Removed(sentence, 1, row, n) for sentence, row, n in each)], key=lambda run: run.span)
+        members.append(msgspec.structs.replace(member, removed=tuple(_joined(gone))))
     return members
 
 

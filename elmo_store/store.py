@@ -15,8 +15,8 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading import text_index
 from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.joined import Selection
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.views import Selection
 from elmo_store.reading.watched import opened_store
 from elmo_store.storage.filesystems import resolved_options
 from elmo_store.storage.root import Root
@@ -66,7 +66,7 @@ class Store(StoreReader):
         ``on_progress`` is called with the number of sentences done. Returns the index's facts.
         """
         facts = text_index.build(self.root, self.manifest, on_progress)
-        self._now.texts = text_index.TextIndex(self.root, self.manifest, self._now.sentences)
+        self.__dict__.pop("_now", None)  # which knows of no index
         return facts
 
     def slice(self, first: int = 0, stop: int | None = None) -> Selection[Self]:
@@ -135,10 +135,10 @@ class Collection(CollectionReader, Store):
         import xarray
 
         stores = [Store(held.store.root, held.store.manifest, "zarr").to_xarray(**options) for held in self.held()]
-        kept = self.kept
-        runs = zip(kept.member.tolist(), kept.own_rows.tolist(), np.diff(kept.rows).tolist(), strict=True)
+        runs = self.runs
+        rows = zip(runs.store_of.tolist(), runs.own_rows.tolist(), np.diff(runs.rows).tolist(), strict=True)
         parts = [
-            stores[member].drop_vars("sentence_start").isel(row=slice(first, first + n_rows)) for member, first, n_rows in runs
+            stores[member].drop_vars("sentence_start").isel(row=slice(first, first + n_rows)) for member, first, n_rows in rows
         ]
         whole = xarray.concat(parts, "row") if parts else stores[0].drop_vars("sentence_start").isel(row=slice(0))
         starts = self.spans(range(self.n_sentences))[:, 0] if self.n_sentences else np.zeros(0, np.int64)
@@ -155,6 +155,7 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
     incomplete_ok: bool = False,
     form: str | None = None,
+    mapped: bool = True,
 ) -> Store:
     """Open the store at ``url``: one small read, of its manifest. Or a collection: a listing more.
 
@@ -164,6 +165,8 @@ def open(
         storage_options: what the URL's filesystem takes.
         incomplete_ok: also open a store whose job has not finished; rows that aren't there yet raise ShardMissingError.
         form: "zarr" or "parquet", of a store that has both (Zarr by default).
+        mapped: whether files of a local disk are mapped, which is fastest. False reads them by ranges, for network disks whose
+            files may go away, or be cut, under a reader.
 
     Raises:
         StoreNotFoundError: no store there, or no such version.
@@ -178,7 +181,7 @@ def open(
         found = versions.newest(collection) if version is None else versions.read_version(collection, version)
         if found is None:
             raise
-        return Collection(collection, found, _chosen(collection, found.store, form))
+        return Collection(collection, found, _chosen(collection, found.store, form), mapped=mapped)
     if version is not None:
         raise StoreError(f"{root} is a store, which has no versions: leave version={version} out")
     if not manifest.complete and not incomplete_ok:
@@ -188,7 +191,7 @@ def open(
             f"the store at {root} is not complete ({of}): run the command that started it again to continue it, "
             "or open it with incomplete_ok=True"
         )
-    return Store(root, manifest, _chosen(root, manifest, form))
+    return Store(root, manifest, _chosen(root, manifest, form), mapped=mapped)
 
 
 def _chosen(root: Root, manifest: Manifest, form: str | None) -> str:

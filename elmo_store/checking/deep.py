@@ -18,14 +18,13 @@ from elmo_store.format import layout
 from elmo_store.format.fields import TOKEN
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange
-from elmo_store.forms.parquet_form import ParquetRows
-from elmo_store.forms.shards import row_reader
-from elmo_store.forms.zarr_form import metadata, read_sentence_chunks
-from elmo_store.forms.zarr_rows import ZarrRows
+from elmo_store.forms import zarr_shard
+from elmo_store.forms.zarr_form import metadata
+from elmo_store.reading.row_readers import ByParquet, ByZarr
 from elmo_store.reading.rows import text_of_rows
-from elmo_store.reading.sentences import read_index
+from elmo_store.reading.sentences import read_index, read_sentence_chunks
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.parquet_files import read_footers, read_table
+from elmo_store.storage.parquet_files import errors_name, read_footers, read_table
 from elmo_store.storage.root import Root
 
 T = TypeVar("T")
@@ -178,27 +177,51 @@ def _shard_faults(store: StoreReader, shard: int, progress: Callable[[int], None
     """Tokens of the rows against the sentences; vectors that can be decoded; both forms against each other."""
     m = store.manifest
     first, stop = m.shard_range(shard)
-    readers = {form: row_reader(store.root, m, form) for form in m.forms}
+    readers = {form: StoreReader(store.root, m, form) for form in m.forms}
     states = range(len(m.states))
-    if isinstance(zarr := readers.get("zarr"), ZarrRows) and (fault := zarr.index_fault(shard)) is not None:
-        yield fault
+    own_tokens: list[str] = []
+    if "zarr" in readers:
+        yield from _index_faults(store, shard)
+        own_tokens = ByZarr(store.root, m).tokens(shard)
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
         tokens, sentence, index = text_of_rows(store, lo, hi)
+        columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
+        stored_tokens = {}
+        if "zarr" in readers:
+            stored_tokens["zarr"] = own_tokens[lo - first : hi - first]
+        if "parquet" in readers:
+            stored = ByParquet(store.root, m).columns(["token", *columns], lo, hi)
+            stored_tokens["parquet"] = stored["token"].to_pylist()
+            for name, wanted in columns.items():
+                if not np.array_equal(stored[name].to_numpy(), wanted):
+                    yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"
         blocks: dict[str, tuple[Any, ...]] = {}  # the arrays that each form has for the rows
         for form, reader in readers.items():
-            if reader.tokens(lo, hi) != tokens:
+            if stored_tokens[form] != tokens:
                 yield f"{store.url}: the tokens of rows {lo} … {hi} in the {form} form are not those of their sentences"
-            rows = reader.read(states, [(lo, hi)], raw=m.is_int8)
+            rows = reader.read_span(states, lo, hi, raw=m.is_int8)
             blocks[form] = tuple(rows) if m.is_int8 else (rows,)
             if m.is_int8 and not (np.isfinite(scale := blocks[form][1]) & (scale >= 0)).all():
                 yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
         if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
-        if isinstance(parquet := readers.get("parquet"), ParquetRows):
-            columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
-            stored = parquet.numbers(list(columns), lo, hi)
-            for name, wanted in columns.items():
-                if not np.array_equal(stored[name], wanted):
-                    yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"
         progress((hi - lo) * m.row_bytes)
+
+
+def _index_faults(store: StoreReader, shard: int) -> Iterator[str]:
+    """The indexes of a shard's objects of the Zarr form, which Zarr libraries go by."""
+    m, root = store.manifest, store.root
+    first, stop = m.shard_range(shard)
+    n_chunks, used = m.shard_rows // m.chunk_rows, -(-(stop - first) // m.chunk_rows)
+    width = m.channels * layout.NUMBER_BYTES[m.dtype]
+    objects = [(layout.zarr_states_shard(shard), len(m.states), width)]
+    objects += [(layout.zarr_scale_shard(shard), 1, len(m.states) * layout.SCALE_BYTES)] if m.is_int8 else []
+    for rel, n_parts, part_bytes in objects:
+        with errors_name(root, rel, (ValueError,)):
+            tail = root.get_tails({rel: zarr_shard.index_bytes(n_chunks, n_parts)})[rel]
+            entries = zarr_shard.parse_index(tail, n_chunks, n_parts, used)
+        if m.compression == m.checksum == "none":
+            offsets = np.arange(n_parts * used).reshape(n_parts, used).T * m.chunk_rows * part_bytes
+            if (entries[..., 1] != m.chunk_rows * part_bytes).any() or (entries[..., 0] != offsets).any():
+                yield f"{root.url(rel)}: its index does not name the inner chunks one part after the other, from byte 0 on"

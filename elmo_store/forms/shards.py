@@ -1,4 +1,4 @@
-"""The forms of a store side by side: all objects of one shard as a worker puts them, and the reader of a form."""
+"""The forms of a store side by side: all objects of one shard as a worker puts them."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Int8Rows, check_scale, quantized
 from elmo_store.forms import parquet_form, zarr_form
-from elmo_store.forms.parquet_form import ParquetRows
-from elmo_store.forms.runs import RowReader
-from elmo_store.forms.zarr_rows import ZarrRows
 from elmo_store.storage.data import Data
-from elmo_store.storage.root import Root
-
-
-def row_reader(root: Root, manifest: Manifest, form: str) -> RowReader:
-    """The reader of a form that the store has."""
-    return ZarrRows(root, manifest) if form == "zarr" else ParquetRows(root, manifest)
 
 
 def shard_objects(manifest: Manifest, shard: int) -> list[str]:

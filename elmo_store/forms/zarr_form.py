@@ -2,7 +2,7 @@
 
 Every object is encoded in memory and then put whole: one put an object, whose bytes (and hash) are known before they travel,
 and which depend on nothing but the rows and the versions of the libraries. Metadata and the small arrays are encoded by zarr
-itself, shards by `zarr_shard`. `zarr_rows` reads rows.
+itself, shards by `zarr_shard`. `elmo_store.reading.row_readers` reads rows.
 
 The array ``sentence_start``, which finds the rows of a sentence, is in every store, also in one that has no Zarr form.
 """
@@ -20,8 +20,6 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.zarr_rows import decoded, most_token_bytes
-from elmo_store.forms.zarr_shard import DamagedError
 from elmo_store.storage.data import Data
 from elmo_store.storage.root import Root
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from zarr.abc.codec import BytesBytesCodec
 
 TOKENS_AT_ONCE = 2048
+MOST_TOKEN_BYTES, MOST_TOKEN_RATIO = 1 << 28, 250  # that a chunk of tokens decompresses to: the larger of the two
 Int64 = npt.NDArray[np.int64]
 ATTRIBUTES = {"format": "elmo-store", "format_version": layout.FORMAT_VERSION}
 
@@ -150,15 +149,6 @@ def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tup
     return layout.zarr_sentence_chunk(chunk), bytes(Zstd(level=1).encode(whole))
 
 
-def decode_sentence_chunk(data: bytes, entries: int) -> Int64:
-    """The ``entries`` entries of a chunk of ``sentence_start``. DamagedError if it is none."""
-    values = zarr_shard.unzstd(data, 8 * entries)
-    if len(values) != 8 * entries:
-        raise DamagedError(f"a chunk of sentence_start has {len(values)} bytes, not {8 * entries}")
-    return np.frombuffer(values, "<i8").astype(np.int64)
-
-
-def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
-    """Chunks of ``sentence_start``, all asked for at once; each [sentence_chunk]. ShardMissingError, ShardCorruptError."""
-    rels = [layout.zarr_sentence_chunk(chunk) for chunk in chunks]
-    return decoded(root, rels, lambda data: decode_sentence_chunk(data, manifest.sentence_chunk))
+def most_token_bytes(stored_bytes: int) -> int:
+    """Bytes that a chunk of tokens of ``stored_bytes`` may decompress to."""
+    return max(MOST_TOKEN_BYTES, MOST_TOKEN_RATIO * stored_bytes)

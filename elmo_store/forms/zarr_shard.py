@@ -1,13 +1,11 @@
-"""The bytes of one shard object of a Zarr v3 array with the codec ``sharding_indexed``, both ways.
+"""The bytes of one shard object of a Zarr v3 array with the codec ``sharding_indexed``, as a worker writes them.
 
-zarr itself encodes and decodes all shards of a process one after another, on its one event loop, at under 1 GB/s, and whole
-inner chunks only. This does the same in plain copies that several threads make at once, and finds the exact bytes of a row.
-tests/store compare what zarr reads, and the lengths that zarr writes. Format:
+zarr itself encodes all shards of a process one after another, on its one event loop, at under 1 GB/s. This does the same in plain
+copies that several threads make at once. tests/store compare what zarr reads, and the lengths that zarr writes. Format:
 https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.html
 """
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,10 +19,6 @@ from elmo_store.storage.data import crc32c as data_crc32c
 
 ABSENT = 2**64 - 1
 CRC_BYTES = 4
-
-
-class DamagedError(ValueError):
-    """Bytes that are not what a shard's inner chunk or index must be; says what is wrong, not where."""
 
 
 def encode(rows: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compression: str, checksum: str = "none") -> Data:
@@ -70,84 +64,21 @@ def index_bytes(n_chunks: int, n_parts: int) -> int:
     return n_chunks * n_parts * 16 + CRC_BYTES
 
 
-@dataclass(frozen=True)
-class ShardIndex:
-    """Where the inner chunks of one shard object are.
+def parse_index(data: Whole, n_chunks: int, n_parts: int, used: int) -> npt.NDArray[np.int64]:
+    """Offset and length of the ``used`` inner chunks that have rows, from the last bytes of a shard: [used, n_parts, 2].
 
-    Attributes:
-        offsets: int64 [n_chunks, n_parts], bytes from the object's start; -1 for a chunk that is absent.
-        lengths: int64 [n_chunks, n_parts], bytes.
+    ValueError if those bytes are cut, their CRC-32C is wrong, or such a chunk is absent: Zarr libraries would take it for zeros.
     """
-
-    offsets: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-
-    @classmethod
-    def parse(cls, data: Whole, n_chunks: int, n_parts: int, used: int, most_bytes: int) -> "ShardIndex":
-        """The index of a shard from its last bytes, of whose chunks of rows the first ``used`` must be there.
-
-        DamagedError if it is cut, its CRC-32C is wrong, a chunk that has rows is absent or empty, or one has more than
-        ``most_bytes``: as much memory is taken for it.
-        """
-        size = index_bytes(n_chunks, n_parts)
-        if len(data) < size:
-            raise DamagedError(f"it has {len(data)} bytes, its index alone takes {size}")
-        index = bytes(data[len(data) - size :])
-        if crc32c(index[:-CRC_BYTES]) != index[-CRC_BYTES:]:
-            raise DamagedError("the CRC-32C of its index is wrong")
-        entries = np.frombuffer(index, "<u8", 2 * n_chunks * n_parts).reshape(n_chunks, n_parts, 2)
-        absent = np.argwhere((entries[:used] >= 2**62).any(axis=2))
-        if len(absent):
-            chunk, state = absent[0].tolist()
-            raise DamagedError(f"its index marks inner chunk ({chunk}, {state}) as absent, which has rows")
-        longest = int(entries[:used, :, 1].max(initial=0))
-        if longest > most_bytes:
-            raise DamagedError(f"its index says that an inner chunk has {longest} bytes, more than {most_bytes}")
-        signed = entries.view("<i8")  # ABSENT is -1
-        return cls(np.ascontiguousarray(signed[..., 0]), np.ascontiguousarray(signed[..., 1]))
-
-
-def decode_chunk(data: Whole | memoryview, out: npt.NDArray[Any], *, compression: str, checksum: str) -> None:
-    """Decode one inner chunk's bytes into ``out``, a C-contiguous array of its size. DamagedError if they are no such chunk."""
-    payload = memoryview(data)
-    if checksum == "crc32c":
-        payload, stored = payload[:-CRC_BYTES], payload[-CRC_BYTES:]
-        if crc32c(payload) != bytes(stored):
-            raise DamagedError("the CRC-32C of an inner chunk is wrong")
-    try:
-        if compression != "none" and (says := _content_bytes(compression, bytes(payload[:18]))) != out.nbytes:
-            raise DamagedError(f"an inner chunk would decompress to {says} bytes, not {out.nbytes}")
-        values = payload if compression == "none" else _codec(compression).decode(payload)
-    except (IndexError, RuntimeError, ValueError) as error:
-        raise DamagedError(f"an inner chunk can't be decompressed ({error})") from error
-    if len(values) != out.nbytes:
-        raise DamagedError(f"an inner chunk has {len(values)} bytes, not {out.nbytes}")
-    out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
-
-
-def unzstd(data: bytes, most_bytes: int) -> bytes:
-    """What one frame of zstd decompresses to. DamagedError if it is none, or says that it has more than ``most_bytes``."""
-    try:
-        says = _content_bytes("zstd", bytes(data[:18]))
-        if not 0 <= says <= most_bytes:
-            raise DamagedError(f"it would decompress to {says:,} bytes; {most_bytes:,} are the most")
-        return bytes(Zstd().decode(data))
-    except (IndexError, RuntimeError, ValueError) as error:
-        raise DamagedError(f"it can't be decompressed ({error})") from error
-
-
-def _content_bytes(compression: str, head: bytes) -> int:
-    """What a frame that begins with ``head`` says it decompresses to, so that no frame can take any amount of memory.
-
-    https://www.rfc-editor.org/rfc/rfc8878#name-frame-header, https://www.blosc.org/c-blosc/; -1 where it does not say.
-    """
-    if compression == "blosc":
-        return int.from_bytes(head[4:8], "little")
-    descriptor = head[4]
-    single = descriptor >> 5 & 1
-    size = (single, 2, 4, 8)[descriptor >> 6]
-    first = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
-    return int.from_bytes(head[first : first + size], "little") + 256 * (size == 2) if size else -1
+    size = index_bytes(n_chunks, n_parts)
+    if len(data) < size:
+        raise ValueError(f"it has {len(data)} bytes, its index alone takes {size}")
+    index = bytes(data[len(data) - size :])
+    if crc32c(index[:-CRC_BYTES]) != index[-CRC_BYTES:]:
+        raise ValueError("the CRC-32C of its index is wrong")
+    entries = np.frombuffer(index, "<i8", 2 * n_chunks * n_parts).reshape(n_chunks, n_parts, 2)[:used]
+    if len(absent := np.argwhere((entries < 0).any(axis=2))):
+        raise ValueError(f"its index marks inner chunk {tuple(absent[0].tolist())} as absent, which has rows")
+    return entries
 
 
 def _index(lengths: npt.NDArray[np.uint64], n_chunks: int) -> bytes:
@@ -168,5 +99,5 @@ def crc32c(data: Any) -> bytes:
 
 @cache
 def _codec(name: str) -> Any:
-    """Encodes and decodes inner chunks as zarr's codecs of zarr_form do."""
+    """Encodes inner chunks as zarr's codecs of zarr_form do."""
     return Zstd(level=1) if name == "zstd" else Blosc(cname="zstd", clevel=1, shuffle=Blosc.SHUFFLE, blocksize=1 << 20)

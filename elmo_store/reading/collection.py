@@ -1,61 +1,22 @@
 """A version of a collection as one store: sentences and rows that it keeps, numbered without gaps over all its members."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.format import layout
-from elmo_store.format.version import Inside, Member, Version
-from elmo_store.reading.joined import Joined, Runs, renumber
+from elmo_store.format.version import Member, Version
+from elmo_store.reading.joined import Joined
 from elmo_store.reading.member import opened_member
-from elmo_store.reading.members import MemberRow, Row
-from elmo_store.reading.rows import Int64
-from elmo_store.reading.sentences import read_index
-from elmo_store.reading.store import Held, StoreReader
+from elmo_store.reading.row_readers import row_reader
+from elmo_store.reading.sentences import SentenceTable, read_index
+from elmo_store.reading.store import Held, Readers, Runs, StoreReader
+from elmo_store.reading.text_index import TextIndex, UInt64
 from elmo_store.storage.root import Root
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Runs of sentences that a version keeps, in order.
-
-    Attributes:
-        member: number of the member that each run is of [n].
-        own_sentences, own_rows: its first sentence and row in that member [n].
-        sentences, rows: its first sentence and row in the collection, and at last, how many there are [n + 1].
-    """
-
-    member: Int64
-    own_sentences: Int64
-    own_rows: Int64
-    sentences: Int64
-    rows: Int64
-
-    @classmethod
-    def of(cls, version: Version) -> "Kept":
-        """What the members hold without what is removed of them."""
-        if any(member.removed for member in version.members):
-            runs = [(number, *run) for number, member in enumerate(version.members) for run in _kept(member)]
-            table = np.array(runs, np.int64)  # member, first sentence, sentences, first row, rows
-        else:
-            table = np.zeros((len(version.members), 5), np.int64)
-            table[:, 0], table[:, [2, 4]] = np.arange(len(table)), version.sizes[:, :2]
-        table = table[table[:, 2] > 0]
-        edges = np.zeros((2, len(table) + 1), np.int64)
-        np.cumsum(table[:, [2, 4]].T, axis=1, out=edges[:, 1:])
-        return cls(table[:, 0], table[:, 1], table[:, 3], *edges)
-
-    def own(self, numbers: Sequence[int] | Int64) -> list[int]:
-        """Numbers of sentences in their members."""
-        wanted = np.asarray(numbers, np.int64)
-        run = np.searchsorted(self.sentences, wanted, "right") - 1
-        own: list[int] = (wanted - self.sentences[run] + self.own_sentences[run]).tolist()
-        return own
 
 
 def _kept(member: Member) -> Iterator[tuple[int, int, int, int]]:
@@ -77,37 +38,56 @@ class VersionRoot(Root):
         return super().__getstate__() | {"number": self.number}
 
 
-class CollectionReader(Joined, StoreReader):
-    """What `elmo_store.Collection` reads.
+class MemberReader(StoreReader):
+    """A member of a version, by what the version says of it; when it is first read, its manifest is compared with that."""
 
-    Members lie in as many `MemberRow`s as there are layouts among them, most often one; a read of many sentences is one read of
-    each.
-    """
-
-    def __init__(self, root: Root, version: Version, form: str) -> None:
-        self.version = version
-        self._describe(VersionRoot(root, version.number), version.store, form)
+    def __init__(self, collection: Root, version: Version, member: Member, form: str, *, mapped: bool) -> None:
+        self._collection, self._version, self._member = collection, version, member
+        root = Root(collection.url(layout.member(member.name)), collection.storage_options)
+        self._describe(root, version.manifest_of(member), form, mapped=mapped)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.root, self.version, self.form)
+        return partial(MemberReader, mapped=self.mapped), (self._collection, self._version, self._member, self.form)
 
-    @cached_property
-    def kept(self) -> Kept:
-        """What the version keeps."""
-        return Kept.of(self.version)
+    def _make_readers(self) -> Readers:
+        self.root, manifest = opened_member(self._collection, self._version, self._member)
+        sentences = SentenceTable(self.root, manifest)
+        texts = TextIndex(self.root, manifest, sentences, [run.span for run in self._member.removed])
+        return Readers(sentences, row_reader(self.root, manifest, self.form, mapped=self.mapped), texts)
 
-    @cached_property
-    def _runs(self) -> Runs:  # type: ignore[override]
-        members, kept, by_layout = self.version.members, self.kept, dict[Inside | None, list[int]]()
-        for number, member in enumerate(members):
-            by_layout.setdefault(member.inside, []).append(number)
-        row_of, firsts, rows = np.zeros(len(members), np.int64), np.zeros((2, len(members)), np.int64), []
-        for place, numbers in enumerate(by_layout.values()):
-            row = Row.of(self.root, self.version, numbers)
-            row_of[numbers], firsts[:, numbers] = place, (row.first_sentences, row.first_rows)
-            rows.append(MemberRow(row, self.form))
-        slots = firsts[:, kept.member] + (kept.own_sentences, kept.own_rows)
-        return Runs.of(rows, row_of[kept.member], slots, np.diff((kept.sentences, kept.rows)))
+
+class CollectionReader(Joined, StoreReader):
+    """What `elmo_store.Collection` reads."""
+
+    def __init__(self, root: Root, version: Version, form: str, *, mapped: bool = True) -> None:
+        self.version = version
+        self._describe(VersionRoot(root, version.number), version.store, form, mapped=mapped)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), mapped=self.mapped), (self.root, self.version, self.form)
+
+    def _make_runs(self) -> Runs:
+        """What the members hold without what is removed of them."""
+        members = self.version.members
+        stores = [MemberReader(self.root, self.version, member, self.form, mapped=self.mapped) for member in members]
+        if any(member.removed for member in members):
+            runs = [(number, *run) for number, member in enumerate(members) for run in _kept(member)]
+            table = np.array(runs, np.int64)  # member, first sentence, sentences, first row, rows
+        else:
+            table = np.zeros((len(members), 5), np.int64)
+            table[:, 0], table[:, [2, 4]] = np.arange(len(table)), self.version.sizes[:, :2]
+        table = table[table[:, 2] > 0]
+        return Runs.of(stores, table[:, 0], table[:, [1, 3]].T, table[:, [2, 4]].T)
+
+    def find_hashes(self, pairs: UInt64) -> list[int | None]:
+        """Number of the first sentence whose tokens have each hash [n, 2], None without one."""
+        matches: list[int | None] = [None] * len(pairs)
+        found = enumerate(self._of_stores(lambda store: store.find_hashes(pairs), self.runs.stores))
+        for place, own in reversed(list(found)):
+            hits = [index for index, number in enumerate(own) if number is not None]
+            for index, number in zip(hits, self.runs.numbers(place, [own[index] or 0 for index in hits]).tolist(), strict=True):
+                matches[index] = number if number >= 0 else matches[index]
+        return matches
 
     def held(self, faults: list[StoreError] | None = None) -> list[Held]:
         """Its members, each opened. Errors as `opened_member`'s; with ``faults`` they go there, and such members are left out."""
@@ -123,18 +103,16 @@ class CollectionReader(Joined, StoreReader):
 
     def _held(self, number: int, member: Member) -> Held:
         root, manifest = opened_member(self.root, self.version, member)
-        kept = self.kept
-        runs = np.flatnonzero(kept.member == number)
-        numbers_of = partial(renumber, kept.own_sentences[runs], np.diff(kept.sentences)[runs], kept.sentences[runs])
         form = self.form if self.form in manifest.forms else manifest.forms[0]
-        return Held(StoreReader(root, manifest, form), numbers_of, sum(run.n_sentences for run in member.removed))
+        removed = sum(run.n_sentences for run in member.removed)
+        return Held(StoreReader(root, manifest, form, mapped=self.mapped), partial(self.runs.numbers, number), removed)
 
 
 def rejects_in(store: CollectionReader, numbers: range) -> list[dict[str, Any]]:
     """Refused records of some neighbours of a collection, which are one or more."""
     edges = [numbers[0], numbers[-1]]
-    (low, high), runs = store.kept.own(edges), np.searchsorted(store.kept.sentences, edges, "right") - 1
-    first, last = store.kept.member[runs].tolist()
+    runs, (low, high) = store.runs.own(edges)
+    first, last = store.runs.store_of[runs].tolist()
     found = []
     for member, held in enumerate(store.held()):
         if first <= member <= last:

@@ -36,7 +36,7 @@ def opened_member(collection: Root, version: Version, member: Member) -> tuple[S
 def _check_removed(sentences: SentenceTable, version: Version, member: Member) -> None:
     """ManifestError unless the rows of the removed runs are those of their sentences."""
     edges = np.array([(run.first_sentence, run.span[1] - 1) for run in member.removed], np.int64)
-    stored = sentences.rows(edges.ravel()).reshape(-1, 4)[:, [0, 3]]  # first row, and the row after the last
+    stored = sentences.starts.spans(edges.ravel()).reshape(-1, 4)[:, [0, 3]]  # first row, and the row after the last
     said = np.array([(run.first_row, run.first_row + run.n_rows) for run in member.removed], np.int64)
     if len(wrong := np.flatnonzero((stored != said).any(axis=1))):
         run, (first, stop) = member.removed[wrong[0]], stored[wrong[0]].tolist()

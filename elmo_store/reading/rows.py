@@ -18,17 +18,17 @@ from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotF
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
 from elmo_store.format.numbers import Array, Empty, Int8Rows
-from elmo_store.forms.runs import Int64, Places, Spans, offsets_of
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
-from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.row_readers import Block, Job, View
+from elmo_store.reading.sentences import Int64, SentenceRecord, Starts
 from elmo_store.reading.text_index import Text, words
 
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
+Spans = Int64 | Sequence[Span]  # [n, 2]
 TOKENS_SHOWN = 200  # of a sentence, in a notebook
 COLUMNS_AT_ONCE = 1 << 16  # sentences whose columns are read together
-BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
 
 class Sentence:
@@ -39,16 +39,13 @@ class Sentence:
 
     Attributes:
         index: its number in the store.
-        first_row: its first row in the store.
-        n_rows: how many rows it has.
-        span: its first row and the row after its last.
+        span: its first row in the store and the row after its last.
     """
 
-    __slots__ = ("_record", "_store", "first_row", "index", "n_rows", "span")
+    __slots__ = ("_record", "_store", "index", "span")
 
     def __init__(self, store: "Readable", index: int, span: Span, record: SentenceRecord | None = None) -> None:
         self._store, self._record, self.index, self.span = store, record, index, span
-        self.first_row, self.n_rows = span[0], span[1] - span[0]
 
     def _repr_html_(self) -> str:
         words, (first, stop) = self.tokens, self.span
@@ -68,6 +65,16 @@ class Sentence:
 
     def __hash__(self) -> int:
         return hash((id(self._store), self.index))
+
+    @property
+    def first_row(self) -> int:
+        """Its first row in the store."""
+        return self.span[0]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows it has."""
+        return self.span[1] - self.span[0]
 
     @property
     def record(self) -> SentenceRecord:
@@ -115,22 +122,24 @@ class Sentence:
         values: dict[str, Any] = self._store.table([self.index], names).to_pylist()[0] if names else {}
         return values
 
-    def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Array:
+    def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True, copy: bool = True) -> Array:
         """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.
 
-        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
+        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them. ``copy=False`` gives a read-only array,
+        which is a view of the shard's mapped file where that is possible. The view stays valid, and keeps that file open, as
+        long as it or an array made of it lives, also when the store is closed or replaced.
         """
         store = self._store
-        span = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Array = store.read_spans(store.state_indices(states), [span])
+        first, stop = self.span if boundaries else store.without_boundaries(self.span)
+        rows: Array = store.read_span(store.state_indices(states), first, stop, copy=copy)
         return rows
 
     def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
         """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
         store = self._store
         store.check_raw()
-        span = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Int8Rows = store.read_spans(store.state_indices(states), [span], raw=True)
+        first, stop = self.span if boundaries else store.without_boundaries(self.span)
+        rows: Int8Rows = store.read_span(store.state_indices(states), first, stop, raw=True)
         return rows
 
     def __getitem__(self, state: str) -> Array:
@@ -151,7 +160,7 @@ class Batch:
         spans: int64 [len(numbers), 2], first row in the store of each sentence and the row after its last.
         offsets: int64 [len(numbers) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
         states: [rows, states asked for, channels] in the store's dtype, int8 if ``raw`` was asked for; no padding. It may be a
-            view of a larger array.
+            read-only view of mapped rows, or of a larger array.
         scale: float32 [rows, states asked for] with ``raw``: ``states × scale`` are the states. None otherwise.
     """
 
@@ -218,18 +227,23 @@ class Readable(ABC):
     n_rows: int  # the tokens, and with boundaries BOS and EOS of every sentence that has tokens
     fields: Mapping[str, KeptField]  # what sentences keep of their records' fields, by column
 
-    @abstractmethod
+    _starts: Starts  # where its sentences' rows are
+
     def spans(self, numbers: Sequence[int] | Int64) -> Int64:
         """Rows of each sentence, first and the one after the last: int64 [n, 2]. SentenceNotFoundError."""
+        return self._starts.spans(numbers)
 
     def _span(self, number: int) -> Span:
         """Rows of one sentence. SentenceNotFoundError."""
-        first, stop = self.spans([number])[0].tolist()
-        return first, stop
+        return self._starts.span(number)
 
     @abstractmethod
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about each sentence. SentenceNotFoundError."""
+
+    @abstractmethod
+    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+        """Id and tokens of each sentence; nothing else of them is read. SentenceNotFoundError."""
 
     @abstractmethod
     def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -250,18 +264,49 @@ class Readable(ABC):
         """
 
     @abstractmethod
-    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+    def fill(self, states: Sequence[int], jobs: Sequence[Job]) -> None:
+        """Read rows of the states at these places of `states` to where the jobs say, all of them at once."""
+
+    @abstractmethod
+    def view(self, states: Sequence[int], first: int, stop: int) -> View | None:
+        """Rows without a copy, read-only, as they are stored; None where that can't be."""
+
+    def block(self, n_states: int, n_rows: int, empty: Empty = np.empty) -> Block:
+        """Memory for so many rows, as they are stored."""
+        shape = (n_states, n_rows, self.channels)
+        if self.is_int8:
+            return Block(np.empty(shape, np.int8), np.empty((n_rows, n_states), np.float32))
+        return Block(empty(shape, self.dtype), None)
+
+    def read_span(
+        self, states: Sequence[int], first: int, stop: int, *, raw: bool = False, copy: bool = True, empty: Empty = np.empty
+    ) -> Any:
+        """`read_spans` of one span; with ``copy`` False read-only, and without a copy where that can be."""
+        if (raw or not self.is_int8) and empty is np.empty and (viewed := self.view(states, first, stop)) is not None:
+            values, scale = viewed
+            if scale is None:
+                return (values.copy() if copy else values).transpose(1, 0, 2)
+            return Block(values.copy(), scale.copy()).rows(raw) if copy else Block(values, scale).rows(raw)
+        block = self.block(len(states), stop - first, empty)
+        self.fill(states, [(first, stop, block, 0)])
+        rows = block.rows(raw, empty)
+        if not copy:
+            for array in rows if raw else (rows,):
+                array.flags.writeable = False
+        return rows
+
+    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False) -> Any:
         """Rows of the states at these places of `states`, span after span [n, 2]: [rows, len(states), channels].
 
-        ``raw``: of what is stored in 8 bits, `Int8Rows`. ``empty`` may be asked for the array that they are read into.
+        ``raw``: of what is stored in 8 bits, `Int8Rows`.
         """
-
-    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
-        """Put rows of the spans [n, 2], each within one sentence and none of them empty, into places of ``out``.
-
-        See `elmo_store.forms.runs.RowReader.read_into`. Where it is False, ``out`` may hold anything.
-        """
-        return False
+        if len(spans) == 1:
+            return self.read_span(states, int(spans[0][0]), int(spans[0][1]), raw=raw)
+        bounds = np.asarray(spans, np.int64).reshape(-1, 2)
+        offsets = offsets_of(bounds)
+        block = self.block(len(states), int(offsets[-1]))
+        self.fill(states, [(*span, block, at) for span, at in zip(bounds.tolist(), offsets[:-1].tolist(), strict=True)])
+        return block.rows(raw)
 
     def check_raw(self, raw: bool = True) -> None:
         """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
@@ -272,10 +317,6 @@ class Readable(ABC):
         """Take over what a view of ``store`` has in common with it."""
         self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
         self.is_int8, self.boundaries, self.fields = store.is_int8, store.boundaries, store.fields
-
-    @abstractmethod
-    def _tokens(self, first: int, stop: int) -> list[str]:
-        """The tokens of rows ``first … stop``."""
 
     def __len__(self) -> int:
         return self.n_sentences
@@ -310,12 +351,11 @@ class Readable(ABC):
 
         SentenceNotFoundError if there is none; AmbiguousIdError if several sentences have the id.
         """
+        if index is not None and id is None and text is None:  # the usual case
+            return Sentence(self, int(index), self._span(int(index)))
         if (index is not None) + (id is not None) + (text is not None) != 1:
             raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
-        if index is not None:
-            number: int | None = int(index)
-        else:
-            number = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
+        number = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
         if number is None:
             raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}")
         return Sentence(self, number, self._span(number))
@@ -399,11 +439,11 @@ class Readable(ABC):
         return self.read_spans(indices, _row_spans(chosen), raw)
 
     def tokens(self, rows: slice | None = None) -> list[str]:
-        """The token of each row; with boundaries "<S>" and "</S>" for BOS and EOS."""
+        """The token of each row, as its sentence has it; with boundaries "<S>" and "</S>" for BOS and EOS."""
         first, stop, step = (rows or slice(None)).indices(self.n_rows)
         if step < 0:
-            return self._tokens(stop + 1, first + 1)[::step] if first > stop else []
-        return self._tokens(first, max(first, stop))[::step]
+            return text_of_rows(self, stop + 1, first + 1)[0][::step] if first > stop else []
+        return text_of_rows(self, first, max(first, stop))[0][::step]
 
     def read_sentences(
         self,
@@ -440,8 +480,9 @@ class Readable(ABC):
     ) -> Iterator[Batch]:
         """Sentences ``first … stop`` in order, ``n_sentences`` at a time, with their rows of the named states.
 
-        ``boundaries`` and ``raw`` as of `read_sentences`. Rows are fetched in large blocks, the next ones while this one is
-        used; memory does not grow with the store.
+        ``boundaries`` and ``raw`` as of `read_sentences`. Where rows are mapped, a batch is a read-only view of them, which stays
+        valid as long as it lives; elsewhere rows are fetched in large blocks, the next ones while this one is used. What the
+        process owns does not grow with the store; its resident memory may count mapped pages, which the system takes back.
         """
         if n_sentences < 1:
             raise ValueError(f"batches of {n_sentences} sentences: give 1 or more")
@@ -450,13 +491,7 @@ class Readable(ABC):
         if first >= last:
             return
         self.check_raw(raw)
-        indices = self.state_indices(states)
-        most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
-
-        def read(start: int, end: int, empty: Empty) -> Any:
-            return self.read_spans(indices, [(start, end)], raw, empty)
-
-        for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self.spans, read):
+        for numbers, spans, rows in scan.batches(self, range(first, last), n_sentences, self.state_indices(states), raw):
             kept = spans
             if self.boundaries and not boundaries:
                 kept, base = self.inner_spans(spans), int(spans[0, 0])
@@ -467,6 +502,13 @@ class Readable(ABC):
         """`without_boundaries` of each of the spans [n, 2]."""
         filled = spans[:, 1] > spans[:, 0]
         return spans + (filled[:, None] * np.array([1, -1]) if self.boundaries else 0)
+
+
+def offsets_of(spans: Int64) -> Int64:
+    """Where the rows of each of the spans [n, 2] begin if they follow each other, and at last how many there are: [n + 1]."""
+    offsets = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
+    return offsets
 
 
 def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int32]]:

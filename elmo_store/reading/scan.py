@@ -1,23 +1,23 @@
-"""Sentences in order, batch by batch, their rows fetched in large blocks ahead of their use.
+"""Sentences in order, batch by batch: views of rows that are mapped, others fetched in large blocks ahead of their use.
 
 A block is whole batches, so that a batch's rows are a view of it and nothing is copied together.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.format.numbers import Array, Empty, Int8Rows
+from elmo_store.format.numbers import Array
 
 Int64 = npt.NDArray[np.int64]
-Rows = TypeVar("Rows", Array, Int8Rows)  # of a block
 Wanted = TypeVar("Wanted")
 Read = TypeVar("Read")
+BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 BLOCKS_AHEAD = 2  # that are under way while one is used
 
 
@@ -40,10 +40,10 @@ class Memory:
         n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         if piece.nbytes < n_bytes:
             piece = np.empty(n_bytes + n_bytes // 8, np.uint8)
-        return np.ndarray(shape, dtype, np.asarray(_Lent(piece, self._free)))
+        return np.ndarray(shape, dtype, np.asarray(_Borrowed(piece, self._free)))
 
 
-class _Lent:
+class _Borrowed:
     """A piece of memory that is in use: arrays over it hold this object, and its end puts the piece back among the free ones.
 
     So no count of references is looked at, which interpreters keep as they like. An object of its own, since NumPy lets a view
@@ -58,24 +58,26 @@ class _Lent:
         self._free.append(self._piece)
 
 
-def batches(
-    numbers: range,
-    n_sentences: int,
-    most_rows: int,
-    spans_of: Callable[[range], Int64],
-    read: Callable[[int, int, Empty], Rows],
-) -> Iterator[tuple[range, Int64, Rows]]:
+def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int], raw: bool) -> Iterator[tuple[range, Int64, Any]]:
     """Numbers of ``n_sentences`` sentences at a time, their spans [n, 2], and all rows from the first to the last of them.
 
-    ``most_rows``: of a block, unless one batch alone has more. ``spans_of`` gives the rows ``first … stop`` of each sentence of a
-    range, ``read`` the rows of a span, in one of two threads, into an array that its last argument gives.
+    ``store``: a `Readable`.
     """
+    most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
+    blocks = _blocks(numbers, n_sentences, most_rows, store.spans)
+    as_stored = raw or not store.is_int8
+    if as_stored and store.n_rows and store.view(states, 0, 1) is not None:
+        for held, spans in blocks:  # nothing is read ahead but by the system: pages
+            for first in range(0, len(held), n_sentences):
+                own = spans[first : first + n_sentences]
+                rows = store.read_span(states, int(own[0, 0]), int(own[-1, 1]), raw=raw, copy=False)
+                yield held[first : first + n_sentences], own, rows
+        return
     memory = Memory(BLOCKS_AHEAD + 3)  # under way, in use, and two that the consumer still holds
 
-    def rows_of(block: tuple[range, Int64]) -> Rows:
-        return read(int(block[1][0, 0]), int(block[1][-1, 1]), memory.empty)
+    def rows_of(block: tuple[range, Int64]) -> Any:
+        return store.read_span(states, int(block[1][0, 0]), int(block[1][-1, 1]), raw=raw, empty=memory.empty)
 
-    blocks = _blocks(numbers, n_sentences, most_rows, spans_of)
     for (held, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD, n_threads=BLOCKS_AHEAD):
         base = int(spans[0, 0])
         for first in range(0, len(held), n_sentences):

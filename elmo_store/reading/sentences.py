@@ -1,13 +1,15 @@
 """What each row of a store is: its sentences, by number and by id, read as they are needed.
 
-Opening costs nothing; the rows of a sentence cost a chunk of ``sentence_start``, its tokens the table of parts, a footer and a
-row group. No part is decoded whole for one sentence. Safe for threads; not across a fork (`Store` makes a new one there).
+Opening costs nothing; the rows of a sentence cost a chunk of ``sentence_start``, its text the table of parts, a footer, and the
+columns of a row group that are asked for. What was read stays in memory up to a number of bytes. Safe for threads and forks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import mmap
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from threading import Lock
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
@@ -22,17 +25,25 @@ from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import HashTables, hashes
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange, marked, read_part_group_marker
-from elmo_store.forms.zarr_form import read_sentence_chunks
-from elmo_store.storage.parquet_files import GroupsOf, encoded_table, read_footers, read_table, read_tables, schema_problem
-from elmo_store.storage.recent import Recent
+from elmo_store.storage.data import ShortReadError
+from elmo_store.storage.parquet_files import (
+    GroupsOf,
+    encoded_table,
+    errors_name,
+    read_footers,
+    read_table,
+    read_tables,
+    schema_problem,
+)
+from elmo_store.storage.recent import ForkLock, Recent
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
-CHUNKS_AT_HAND = 4096  # of sentence_start, 8 KB each
-FEW = 128  # sentences
-FOOTERS_AT_HAND = 256
-GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
+START_BYTES = 1 << 28  # of `sentence_start` in memory: of 33 million sentences
+TEXT_BYTES = 1 << 28  # of columns of text in memory
+FOOTERS_KEPT = 1024
 GROUPS_AT_ONCE = 16  # that a scan of tokens reads
+MOST_WORDS = 1 << 20  # of a vocabulary; with more it begins anew
 
 
 class SentenceRecord(msgspec.Struct, frozen=True):
@@ -56,14 +67,144 @@ class SentenceRecord(msgspec.Struct, frozen=True):
         return (self.line.strip() or " ".join(self.tokens)) if self.tokens else ""
 
 
+class Starts:
+    """Where the rows of sentences begin: one array of 8 bytes a sentence, filled as it is asked for.
+
+    Sentence i has rows ``starts[i] … starts[i + 1]``. Of more than `START_BYTES` all is forgotten and read again.
+    """
+
+    def __init__(self, where: str, n_sentences: int, n_rows: int, chunk: int, read: Callable[[list[int]], list[Int64]]) -> None:
+        """``read``: gives the entries of chunks of so many, the last one may have more than there are; ``where``: for errors."""
+        self._where, self._n, self._n_rows, self._chunk, self._read = where, n_sentences, n_rows, chunk, read
+        self._n_chunks = n_sentences // chunk + 1
+        self._held = self._nothing()
+
+    def _nothing(self) -> tuple[Int64, npt.NDArray[np.bool_], bytearray]:
+        """Starts, none of them read, and which chunks are: as an array, and the same memory as bytes. Pages take memory later."""
+        loaded = bytearray(self._n_chunks)
+        memory = mmap.mmap(-1, 8 * self._chunk * self._n_chunks)
+        return np.frombuffer(memory, np.int64), np.frombuffer(loaded, np.bool_), loaded
+
+    def span(self, number: int) -> tuple[int, int]:
+        """First row and the row after the last of one sentence. SentenceNotFoundError, ShardCorruptError."""
+        starts, _, loaded = self._held
+        chunk = self._chunk
+        if 0 <= number < self._n and loaded[number // chunk] and loaded[(number + 1) // chunk]:
+            first, stop = starts.item(number), starts.item(number + 1)
+            if 0 <= first <= stop <= self._n_rows:
+                return first, stop
+        first, stop = self.spans([number])[0].tolist()
+        return first, stop
+
+    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        """`span` of each: [n, 2]."""
+        wanted = self.checked(numbers)
+        starts, flags, _ = self._held
+        chunks = wanted // self._chunk
+        last = (wanted + 1) // self._chunk
+        if not (flags[chunks].all() and flags[last].all()):
+            needed = np.union1d(chunks, last)
+            starts = self._load(needed[~flags[needed]].tolist(), needed)
+        spans = np.stack([starts[wanted], starts[wanted + 1]], axis=1)
+        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._n_rows)
+        if wrong.any():
+            raise self._impossible(int(wanted[wrong][0]), *spans[wrong][0].tolist())
+        return spans
+
+    def _load(self, missing: list[int], needed: Int64) -> Int64:
+        held = self._held
+        if 8 * self._chunk * (int(held[1].sum()) + len(missing)) > START_BYTES:
+            held, missing = self._nothing(), needed.tolist()
+        starts, _, loaded = held
+        for chunk, entries in zip(missing, self._read(missing), strict=True):
+            starts[chunk * self._chunk :][: len(entries)] = entries
+            loaded[chunk] = 1
+        self._held = held
+        return starts
+
+    def checked(self, numbers: Sequence[int] | Int64) -> Int64:
+        """The numbers as an array. SentenceNotFoundError unless each is a sentence's."""
+        if isinstance(numbers, range):  # sooner than number by number
+            wanted = np.arange(numbers.start, numbers.stop, numbers.step)
+        else:
+            wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self._n:
+            outside = wanted[(wanted < 0) | (wanted >= self._n)]
+            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0")
+        return wanted.astype(np.int64, copy=False)
+
+    def _impossible(self, number: int, first: int, stop: int) -> ShardCorruptError:
+        return ShardCorruptError(
+            f"{self._where}: sentence {number} has rows {first} … {stop}, which can't be: restore "
+            f"{layout.zarr_sentence_chunk(number // self._chunk)}"
+        )
+
+
+def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
+    """Chunks of ``sentence_start``, all asked for at once; each [sentence_chunk]. ShardMissingError, ShardCorruptError."""
+    rels = [layout.zarr_sentence_chunk(chunk) for chunk in chunks]
+    with errors_name(root, damage=(ShortReadError,)):
+        stored = root.get_many(rels)
+    decoded = []
+    for rel, data in zip(rels, stored, strict=True):
+        entries = np.full(manifest.sentence_chunk, -1, "<i8")
+        with errors_name(root, rel, (ValueError, RuntimeError, IndexError)):
+            Zstd().decode(data, entries)  # a frame of more bytes is an error, and of fewer leaves numbers that can't be
+            if entries[-1] < 0:
+                raise ValueError("a chunk of sentence_start is cut")
+        decoded.append(entries.astype(np.int64, copy=False))
+    return decoded
+
+
 @dataclass(frozen=True)
 class _Footer:
-    """A part's footer, and how many of its sentences stand before each row group (and at last, all): [groups + 1]."""
+    """A part's footer, and how many of its sentences stand before each row group (and at last, all)."""
 
     metadata: pq.FileMetaData
-    before: Int64
+    before: list[int]
     columns: tuple[str, ...]  # that a record is made of
     schema: pa.Schema
+
+
+class Words:
+    """Lists of words, as numbers in a vocabulary that row groups share: a token takes 4 bytes, and its string is made once."""
+
+    def __init__(self, words: list[str], ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> None:
+        self._words, self._ids, self._offsets = words, ids, offsets
+        self.nbytes = ids.nbytes + offsets.nbytes
+
+    def __getitem__(self, index: int) -> tuple[str, ...]:
+        """One of the lists."""
+        words, offsets = self._words, self._offsets
+        return tuple([words[i] for i in self._ids[offsets.item(index) : offsets.item(index + 1)].tolist()])
+
+
+class Vocabulary:
+    """The words of `Words`, each once. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = ForkLock()
+        self._words, self._numbers = list[str](), dict[str, int]()
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def of(self, lists: pa.ListArray) -> Words:
+        """``lists``: of strings, or of numbers of a dictionary of them."""
+        lists = lists.slice(0)
+        first, last = lists.offsets[0].as_py(), lists.offsets[len(lists)].as_py()
+        values = lists.values.slice(first, last - first)
+        coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        with self._lock:
+            ids = [self._number(word) for word in coded.dictionary.to_pylist()]
+        own = np.array(ids, np.int32)[coded.indices.to_numpy()] if len(coded) else np.zeros(0, np.int32)
+        return Words(self._words, own, lists.offsets.to_numpy() - np.int32(first))
+
+    def _number(self, word: str) -> int:
+        number = self._numbers.setdefault(word, len(self._words))
+        if number == len(self._words):
+            self._words.append(word)
+        return number
 
 
 def encode_part(table: pa.Table) -> bytes:
@@ -127,66 +268,18 @@ def renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
 class SentenceTable:
     """The sentences of a store."""
 
-    def __init__(self, root: Root, manifest: Manifest, n_stores: int = 1) -> None:
-        """``n_stores``: that these are the sentences of, each with parts of its own."""
+    def __init__(self, root: Root, manifest: Manifest) -> None:
         self._root, self._manifest = root, manifest
-        self._n_sentences, self._n_rows = manifest.sizes.sentences, manifest.sizes.rows
-        self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
-        self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND + n_stores)
-        self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND + n_stores)
-        self._columns: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(GROUPS_AT_HAND + n_stores)
-        self._ids = HashTables(root, self._n_sentences)
-        self._lock = Lock()
+        sizes = manifest.sizes
+        chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
+        self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
+        self._footers: Recent[int, _Footer] = Recent(FOOTERS_KEPT)
+        self._texts: Recent[tuple[int, int, str], Any] = Recent(TEXT_BYTES, lambda column: int(column.nbytes))
+        self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(TEXT_BYTES, lambda table: int(table.nbytes))
+        self._vocabulary = Vocabulary()
+        self._ids = HashTables(root, sizes.sentences)
+        self._lock = ForkLock()
         self._parts: tuple[list[PartRange], Int64, Int64] | None = None
-
-    def span(self, number: int) -> tuple[int, int]:
-        """First row and the row after the last of one sentence: the quickest way to them."""
-        size = self._manifest.sentence_chunk
-        chunk, index = divmod(number, size)
-        if 0 <= number < self._n_sentences and index + 1 < size:
-            starts = self._chunks.get(chunk, self._read_chunks)
-            first, stop = int(starts[index]), int(starts[index + 1])
-            if 0 <= first <= stop <= self._n_rows:
-                return first, stop
-        first, stop = self.rows([number])[0].tolist()
-        return first, stop
-
-    def rows(self, numbers: Sequence[int] | Int64) -> Int64:
-        """First row and the row after the last of each sentence: [n, 2]."""
-        wanted, size = self._checked(numbers), self._manifest.sentence_chunk
-        edges: Int64 = wanted[:, None] + np.arange(2)  # [n, 2]
-        if isinstance(numbers, range) and numbers and numbers.step == 1:  # neighbours: one table of starts
-            low = numbers.start // size
-            starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
-            spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
-        elif len(wanted) > FEW:
-            holding, inside = np.divmod(edges, size)
-            held, which = np.unique(holding, return_inverse=True)
-            starts = self._chunks.get_all(held.tolist(), self._read_chunks)
-            spans = np.concatenate(starts)[which.reshape(-1, 2) * size + inside]
-        else:  # sooner than with arrays of whole chunks
-            chunks, indices = (part.tolist() for part in np.divmod(edges.reshape(-1), size))
-            needed = list(dict.fromkeys(chunks))
-            table = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))
-            rows = [table[chunk][index] for chunk, index in zip(chunks, indices, strict=True)]
-            spans = np.array(rows, np.int64).reshape(-1, 2)
-        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._n_rows)
-        if wrong.any():
-            number, (first, stop) = int(wanted[wrong][0]), spans[wrong][0].tolist()
-            where = self._root.url(layout.zarr_sentence_chunk(number // size))
-            raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
-        return spans
-
-    def _checked(self, numbers: Sequence[int] | Int64) -> Int64:
-        """The numbers as an array. SentenceNotFoundError unless each is a sentence's."""
-        if isinstance(numbers, range):  # sooner than number by number
-            wanted = np.arange(numbers.start, numbers.stop, numbers.step)
-        else:
-            wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
-        outside = wanted[(wanted < 0) | (wanted >= self._n_sentences)]
-        if len(outside):
-            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._root}: it has {self._n_sentences}, counted from 0")
-        return wanted.astype(np.int64, copy=False)
 
     def find(self, ids: Sequence[str]) -> list[list[int]]:
         """The numbers of all sentences that have each id, in order."""
@@ -199,28 +292,42 @@ class SentenceTable:
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""
-        wanted = self._checked(numbers)
+        wanted = self.starts.checked(numbers)
         if not len(wanted):
             return []
-        footers, keys, indices = self._located(wanted)
-        tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footers))
-        return list(map(self._record, wanted.tolist(), tables, indices))
+        places = self._located(wanted)
+        names = next(iter(self._footers.get_all([places[0][0]], self._read_footers))).columns
+        return list(map(partial(self._record, names), wanted.tolist(), *self._text(places, names)))
+
+    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+        """Id and tokens of each of these sentences; nothing else is read."""
+        ids, tokens = self._text(self._located(self.starts.checked(numbers)), ("id", "tokens"))
+        return ids, tokens
+
+    def _text(self, places: list[tuple[int, int, int]], names: Sequence[str]) -> list[list[Any]]:
+        """Columns of the sentences at these places."""
+        keys = [(held, group, name) for name in names for held, group, _ in places]
+        columns, indices, values = iter(self._texts.get_all(keys, self._read_texts)), [place[2] for place in places], []
+        for name in names:
+            if name == "tokens":
+                values.append([column[index] for index, column in zip(indices, columns, strict=False)])
+            else:
+                values.append([column[index].as_py() for index, column in zip(indices, columns, strict=False)])
+        return values
 
     def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
-        wanted = self._checked(numbers)
+        wanted = self.starts.checked(numbers)
         schema = self.schema
         if unknown := [name for name in names if name not in schema.names]:
             raise StoreError(f"{self._root} has no column {unknown[0]!r} of sentences: it has {', '.join(schema.names)}")
         if not len(wanted):
             return pa.schema([schema.field(name) for name in names]).empty_table()
-        footers, keys, indices = self._located(wanted)
-        different = list(dict.fromkeys(keys))
-        tables = self._columns.get_all(
-            [(*key, tuple(names)) for key in different], lambda missing: self._read_columns(missing, footers)
-        )
-        starts = dict(zip(different, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
-        taken = [starts[key] + index for key, index in zip(keys, indices, strict=True)]
+        places = self._located(wanted)
+        groups = list(dict.fromkeys(place[:2] for place in places))
+        tables = self._tables.get_all([(*group, tuple(names)) for group in groups], self._read_columns)
+        starts = dict(zip(groups, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
+        taken = [starts[held, group] + index for held, group, index in places]
         table = pa.concat_tables(tables)
         return table if taken == list(range(len(table))) else table.take(taken)
 
@@ -229,10 +336,10 @@ class SentenceTable:
         """The columns of the table of sentences."""
         if not self._index()[0]:
             return sentences_schema(self._manifest.fields)
-        return self._footers.get_all([0], self._read_footers)[0].schema
+        return self._footers.get(0, self._read_footers).schema
 
-    def _located(self, wanted: Int64) -> tuple[dict[int, _Footer], list[tuple[int, int]], list[int]]:
-        """Footers of the parts that hold the sentences; of each sentence part and row group, and its place in this."""
+    def _located(self, wanted: Int64) -> list[tuple[int, int, int]]:
+        """Of each sentence the part that holds it, the row group, and its place in this."""
         _, firsts, stops = self._index()
         holding = np.searchsorted(firsts[1:], wanted, "right")
         local = wanted - firsts[holding]
@@ -240,11 +347,12 @@ class SentenceTable:
         if unwritten.any():
             number = wanted[unwritten][0]
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
-        footers = self._footers.get_all(holding.tolist(), self._read_footers)
-        groups = [int(np.searchsorted(f.before, at, "right")) - 1 for f, at in zip(footers, local, strict=True)]
-        indices = [int(at - f.before[group]) for f, at, group in zip(footers, local, groups, strict=True)]
-        keys = list(zip(holding.tolist(), groups, strict=True))
-        return dict(zip(holding.tolist(), footers, strict=True)), keys, indices
+        places = []
+        parts = holding.tolist()
+        for held, at, footer in zip(parts, local.tolist(), self._footers.get_all(parts, self._read_footers), strict=True):
+            group = bisect_right(footer.before, at) - 1
+            places.append((held, group, at - footer.before[group]))
+        return places
 
     def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
         """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
@@ -254,7 +362,7 @@ class SentenceTable:
                 groups = tuple(range(group, min(group + GROUPS_AT_ONCE, footer.metadata.num_row_groups)))
                 request = GroupsOf(layout.sentences_part(part.part), footer.metadata, groups, ("tokens",))
                 tokens = read_tables(self._root, [request])[0]["tokens"].combine_chunks()
-                yield part.first_sentence + int(footer.before[group]), tokens
+                yield part.first_sentence + footer.before[group], tokens
 
     def _index(self) -> tuple[list[PartRange], Int64, Int64]:
         """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.
@@ -275,9 +383,6 @@ class SentenceTable:
         markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
 
-    def _read_chunks(self, chunks: list[int]) -> list[Int64]:
-        return read_sentence_chunks(self._root, self._manifest, chunks)
-
     def _read_footers(self, holding: list[int]) -> list[_Footer]:
         """Footers of the parts that stand at these places of the index."""
         parts = [self._index()[0][index] for index in holding]
@@ -294,47 +399,46 @@ class SentenceTable:
                 raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
             lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (not schema_problem(schema, pa.schema([layout.TEXT])))
-            before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+            before = list(accumulate(lengths, initial=0))
             footers.append(_Footer(metadata, before, tuple(columns), schema.remove_metadata()))
         return footers
 
-    def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, _Footer]) -> list[dict[str, Any]]:
-        rels = [layout.sentences_part(self._index()[0][held].part) for held, _ in keys]
-        requests = [
-            GroupsOf(rel, footers[held].metadata, (group,), footers[held].columns)
-            for rel, (held, group) in zip(rels, keys, strict=True)
-        ]
-        columns = []
-        for request, table in zip(requests, read_tables(self._root, requests), strict=True):
-            numbers = table["sentence"].to_numpy()
-            if len(numbers) and not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
-                raise ShardCorruptError(f"{self._root.url(request.rel)} does not number its sentences without gaps: restore it")
-            texts = {
-                name: table[name].combine_chunks() for name in ("id", "source", "tokens", "text") if name in table.column_names
-            }
-            columns.append(texts | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
-        return columns
-
-    def _read_columns(self, keys: list[tuple[int, int, tuple[str, ...]]], footers: dict[int, _Footer]) -> list[pa.Table]:
-        requests = [
-            GroupsOf(layout.sentences_part(self._index()[0][held].part), footers[held].metadata, (group,), names, nulls=True)
-            for held, group, names in keys
-        ]
-        tables = read_tables(self._root, requests)
+    def _read_columns(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[pa.Table]:
+        tables = read_tables(self._root, [self._request(*key, nulls=True) for key in keys])
         return [table.select(names) for table, (_, _, names) in zip(tables, keys, strict=True)]
 
-    def _record(self, number: int, columns: dict[str, Any], index: int) -> SentenceRecord:
-        stored = int(columns["sentence"][index])
-        if stored != number:
-            raise ShardCorruptError(f"{self._root}: sentence {stored} stands where {number} must: a part is damaged")
-        n_tokens = int(columns["n_tokens"][index])
+    def _request(self, held: int, group: int, names: tuple[str, ...], **settings: bool) -> GroupsOf:
+        rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
+        return GroupsOf(rel, footer.metadata, (group,), names, **settings)
+
+    def _read_texts(self, keys: list[tuple[int, int, str]]) -> list[Any]:
+        """Columns of row groups: `Words` of tokens, Arrow's arrays of others."""
+        if len(self._vocabulary) > MOST_WORDS:
+            self._vocabulary = Vocabulary()
+            self._texts.clear()
+        names_of: dict[tuple[int, int], list[str]] = {}
+        for held, group, name in keys:
+            names_of.setdefault((held, group), []).append(name)
+        requests = [self._request(*place, tuple(names), dictionaries=True) for place, names in names_of.items()]
+        columns: dict[tuple[int, int, str], Any] = {}
+        for (held, group), request, table in zip(names_of, requests, read_tables(self._root, requests), strict=True):
+            for name in request.columns:
+                column = table[name].combine_chunks()
+                columns[held, group, name] = self._vocabulary.of(column) if name == "tokens" else column
+        return [columns[key] for key in keys]
+
+    def _record(self, names: Sequence[str], number: int, *values: Any) -> SentenceRecord:
+        own = dict(zip(names, values, strict=True))
+        if own["sentence"] != number:
+            raise ShardCorruptError(f"{self._root}: sentence {own['sentence']} stands where {number} must: a part is damaged")
+        n_tokens = own["n_tokens"]
         return SentenceRecord(
             index=number,
-            id=columns["id"][index].as_py(),
-            source=columns["source"][index].as_py(),
-            position=int(columns["position"][index]),
-            first_row=int(columns["first_row"][index]),
+            id=own["id"],
+            source=own["source"],
+            position=own["position"],
+            first_row=own["first_row"],
             n_rows=n_tokens + 2 if self._manifest.boundaries and n_tokens else n_tokens,
-            tokens=tuple(columns["tokens"][index].as_py()),
-            line=columns["text"][index].as_py() if "text" in columns else "",
+            tokens=own["tokens"],
+            line=own.get("text", ""),
         )

@@ -1,8 +1,8 @@
 """`StoreReader`: sentences and rows of one store. `elmo_store.Store` adds to it what is built on reading."""
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,70 @@ from elmo_store.errors import ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
-from elmo_store.format.numbers import Array, Empty
-from elmo_store.forms.runs import Places, RowReader, cut
-from elmo_store.forms.shards import row_reader
-from elmo_store.reading.rows import Int64, Readable, Span, Spans, the_one
-from elmo_store.reading.sentences import SentenceRecord, SentenceTable
-from elmo_store.reading.text_index import Text, TextIndex, Texts, UInt64, cut_bytes, hash_texts
+from elmo_store.reading.row_readers import Job, RowReader, View, row_reader
+from elmo_store.reading.rows import Int64, Readable, Span, the_one
+from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
+from elmo_store.reading.text_index import Text, TextIndex, UInt64, cut_bytes, hash_texts
 from elmo_store.reading.watched import StoreRoot
 from elmo_store.storage.root import Root
 
 
 class Readers:
-    """What one process reads with: caches, locks and event loops don't survive a fork."""
+    """What a store is read with, and what was read."""
 
-    def __init__(self, sentences: SentenceTable, rows: RowReader, texts: Texts) -> None:
-        self.pid = os.getpid()
+    def __init__(self, sentences: SentenceTable, rows: RowReader, texts: TextIndex) -> None:
         self.sentences, self.rows, self.texts = sentences, rows, texts
         self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of sentences of some stores, in order.
+
+    Attributes:
+        stores: that the runs are of.
+        store_of: of each run the place of its store [n].
+        own_sentences, own_rows: each run's first sentence and row in its store [n].
+        sentences, rows: each run's first sentence and row in all of them, and at last, how many there are [n + 1].
+    """
+
+    stores: Sequence["StoreReader"]
+    store_of: Int64
+    own_sentences: Int64
+    own_rows: Int64
+    sentences: Int64
+    rows: Int64
+
+    @classmethod
+    def of(cls, stores: Sequence["StoreReader"], store_of: Int64, firsts: Int64, sizes: Int64) -> "Runs":
+        """``firsts``: first sentence and row of each run in its store [2, n]; ``sizes``: how many it has of both [2, n]."""
+        edges = np.zeros((2, sizes.shape[1] + 1), np.int64)
+        np.cumsum(sizes, axis=1, out=edges[:, 1:])
+        return cls(stores, store_of, *firsts, *edges)
+
+    @cached_property
+    def by_row(self) -> tuple[list[int], list["StoreReader"], list[int]]:
+        """Of runs that have rows: the first row of each (and at last how many there are), its store, the shift to its rows."""
+        filled = np.flatnonzero(np.diff(self.rows))
+        stores = [self.stores[place] for place in self.store_of[filled].tolist()]
+        firsts = self.rows[filled]
+        return [*firsts.tolist(), int(self.rows[-1])], stores, (self.own_rows[filled] - firsts).tolist()
+
+    def own(self, numbers: Sequence[int] | Int64) -> tuple[Int64, Int64]:
+        """The sentences' runs, and their numbers in their stores."""
+        wanted = np.asarray(numbers, np.int64)
+        run = np.searchsorted(self.sentences, wanted, "right") - 1
+        return run, wanted - self.sentences[run] + self.own_sentences[run]
+
+    def numbers(self, place: int, own: Sequence[int] | Int64) -> Int64:
+        """Numbers of a store's sentences, -1 of those that are of no run. The store's runs are in its order."""
+        runs = np.flatnonzero(self.store_of == place)
+        firsts, counts, wanted = self.own_sentences[runs], np.diff(self.sentences)[runs], np.asarray(own, np.int64)
+        if not len(firsts):
+            return np.full(len(wanted), -1)
+        run = np.maximum(np.searchsorted(firsts, wanted, "right") - 1, 0)
+        offset = wanted - firsts[run]
+        return np.where((offset >= 0) & (offset < counts[run]), self.sentences[runs][run] + offset, -1)
 
 
 @dataclass(frozen=True)
@@ -51,20 +98,20 @@ class StoreReader(Readable):
     `elmo_store.reading.watched` tells why no row of another store that took its place is given out.
     """
 
-    def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
-        self._describe(root if isinstance(root, StoreRoot) else StoreRoot(root, manifest), manifest, form)
+    def __init__(self, root: Root, manifest: Manifest, form: str, *, mapped: bool = True) -> None:
+        """``mapped``: files of a local disk may be mapped."""
+        self._describe(root if isinstance(root, StoreRoot) else StoreRoot(root, manifest), manifest, form, mapped=mapped)
 
-    def _describe(self, root: Root, manifest: Manifest, form: str) -> None:
-        self.root, self.manifest, self.form = root, manifest, form
+    def _describe(self, root: Root, manifest: Manifest, form: str, *, mapped: bool) -> None:
+        self.root, self.manifest, self.form, self.mapped = root, manifest, form, mapped
         self.url = root.url()
         self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
         self.fields = {field.name: field for field in manifest.fields}
-        self._readers: Readers | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.root, self.manifest, self.form)
+        return partial(type(self), mapped=self.mapped), (self.root, self.manifest, self.form)
 
     def _opened(self, root: Root, manifest: Manifest) -> Any:
         """A store that was written from this one."""
@@ -101,28 +148,31 @@ class StoreReader(Readable):
         """Names of the columns of `sentences`; of a store without any sentence those that this version writes."""
         return list(self._now.sentences.schema.names)
 
-    @property
+    @cached_property
     def _now(self) -> Readers:
-        readers = self._readers
-        if readers is None or readers.pid != os.getpid():
-            readers = self._readers = self._make_readers()
-        return readers
+        return self._make_readers()
 
     def _make_readers(self) -> Readers:
         sentences = SentenceTable(self.root, self.manifest)
-        rows = row_reader(self.root, self.manifest, self.form)
+        rows = row_reader(self.root, self.manifest, self.form, mapped=self.mapped)
         return Readers(sentences, rows, TextIndex(self.root, self.manifest, sentences))
 
-    def _span(self, number: int) -> Span:
-        return self._now.sentences.span(number)
+    @property
+    def runs(self) -> Runs:
+        """The stores that rows and sentences are read from, and the runs of sentences that each contributes: itself, as one."""
+        return Runs.of([self], np.zeros(1, np.int64), np.zeros((2, 1), np.int64), np.array([[self.n_sentences], [self.n_rows]]))
 
-    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
-        """See `Readable.spans`."""
-        return self._now.sentences.rows(numbers)
+    @cached_property
+    def _starts(self) -> Starts:  # type: ignore[override]
+        return self._now.sentences.starts
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """See `Readable.records`."""
         return self._now.sentences.records(numbers)
+
+    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+        """See `Readable.texts`."""
+        return self._now.sentences.texts(numbers)
 
     def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """See `Readable.table`."""
@@ -143,27 +193,23 @@ class StoreReader(Readable):
         """Number of the first sentence whose tokens have each hash [n, 2], None without one."""
         return self._now.texts.find(pairs)
 
-    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
-        """See `Readable.read_spans`."""
+    def fill(self, states: Sequence[int], jobs: Sequence[Job]) -> None:
+        """See `Readable.fill`."""
         if not self.manifest.complete:
-            self._check_marked(spans)
-        return self._now.rows.read(states, spans, empty, raw=raw)
+            self._check_marked((first, stop) for first, stop, _, _ in jobs)
+        self._now.rows.fill(states, jobs)
 
-    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
-        """See `Readable.read_into`."""
-        if not self.manifest.complete:
-            self._check_marked(spans)
-        return self._now.rows.read_into(states, spans, places, out)
-
-    def _tokens(self, first: int, stop: int) -> list[str]:
+    def view(self, states: Sequence[int], first: int, stop: int) -> View | None:
+        """See `Readable.view`."""
         if not self.manifest.complete:
             self._check_marked([(first, stop)])
-        return self._now.rows.tokens(first, stop)
+        return self._now.rows.view(states, first, stop)
 
-    def _check_marked(self, spans: Spans) -> None:
+    def _check_marked(self, spans: Iterable[Span]) -> None:
         """ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
-        readers, pieces = self._now, cut(np.array(spans, np.int64).reshape(-1, 2), self.manifest.shard_rows)
-        for shard in set(pieces.of.tolist()) - readers.marked:
+        readers, size = self._now, self.manifest.shard_rows
+        shards = {shard for first, stop in spans if first < stop for shard in range(first // size, (stop - 1) // size + 1)}
+        for shard in sorted(shards - readers.marked):
             if read_marker(self.root, shard) is None:
                 raise ShardMissingError(
                     f"{self.root.url(layout.shard_marker(shard))} is missing: shard {shard} is not written yet; "

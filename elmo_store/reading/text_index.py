@@ -14,8 +14,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from elmo_store.format.markers import ObjectRecord, put_objects
 from elmo_store.reading.sentences import SentenceTable
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
+from elmo_store.storage.recent import ForkLock
 from elmo_store.storage.root import Root
 
 UInt64 = npt.NDArray[np.uint64]
@@ -90,14 +90,6 @@ def first_of_each(rows: npt.NDArray[Any]) -> Table:
     return kept[:, 0].copy(), kept[:, 1].copy(), kept[:, 2].astype(np.int64)
 
 
-class Texts(Protocol):
-    """Finds sentences by the hashes of their tokens."""
-
-    def find(self, pairs: UInt64) -> list[int | None]:
-        """The number of the first sentence that has each hash [n, 2], None without one."""
-        ...
-
-
 class GatheredTexts:
     """Texts found without an index: the hashes of all sentences, in memory."""
 
@@ -118,12 +110,11 @@ class GatheredTexts:
 class TextIndex:
     """Finds a store's sentences by their tokens, by its index or without one. Safe for threads."""
 
-    def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable, identity: str = "") -> None:
-        """``identity``: the manifest's own hash, where ``manifest`` is not the store's very own."""
-        self._root, self._manifest, self._sentences = root, manifest, sentences
-        self._of = identity
+    def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable, without: Sequence[tuple[int, int]] = ()) -> None:
+        """``without``: spans of sentences that are not to be found."""
+        self._root, self._manifest, self._sentences, self._without = root, manifest, sentences, without
         self._opened: ids.HashTables | GatheredTexts | None = None
-        self._lock = Lock()
+        self._lock = ForkLock()
 
     def find(self, pairs: UInt64) -> list[int | None]:
         """The number of the first sentence that has each hash [n, 2], None without one.
@@ -142,11 +133,12 @@ class TextIndex:
     def _open(self) -> ids.HashTables | GatheredTexts:
         if not self._manifest.complete:
             raise StoreError(f"{self._root}: texts are found when the job is complete; read by number until then")
-        record = read_record(self._root, layout.TEXT_INDEX, self._of or _identity(self._manifest), REMEDY)
+        # An index knows a text's first sentence alone, which may be one that is not to be found.
+        record = None if self._without else read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
         if record is not None:
             return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, record.objects)
-        check_size(self._manifest.sizes.sentences, self._root.url())
-        return GatheredTexts(self._sentences.token_lists(), cut_bytes(self._manifest))
+        check_size(self._manifest.sizes.sentences, f"{self._root.url()}{', of which some are removed,' * bool(self._without)}")
+        return GatheredTexts(self._sentences.token_lists(), cut_bytes(self._manifest), self._without)
 
 
 def check_size(sentences: int, where: str) -> None:

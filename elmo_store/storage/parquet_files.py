@@ -1,14 +1,15 @@
 """Parquet files of a store, read so that only what is asked for is fetched, and all of it at once; with our errors.
 
-A footer costs one request, row groups of any number of files one round of them. Before memory is taken for a column, the headers
-of its pages are read: a footer may lie about sizes, a page's own header is what a reader allocates by.
+A footer costs one request, row groups of any number of files one round of them. pyarrow decodes. What row groups decompress to is
+bounded by what their footer says of them, before anything is decoded.
 """
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,23 +24,22 @@ _TRAILER_BYTES = 8  # length of the footer, and "PAR1"
 MOST_BYTES = 1 << 28  # that columns which are read together decompress to, or …
 MOST_RATIO = 250  # … so many times what is stored, if that is more
 MOST_STORED = 1 << 30  # of a column of a row group
-HEADER_BYTES = 256  # read of a page at first
-MOST_HEADER_BYTES = 1 << 20
-_DATA, _DATA_2 = 5, 8  # fields of a page's header that hold one of their own
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
-_NUMBERS = (4, 5, 6)
-File = IO[bytes] | io.RawIOBase
 
 
 @dataclass(frozen=True)
 class GroupsOf:
-    """Row groups to read of one file: their numbers in it, and the names of its columns; ``nulls``: they may have any."""
+    """Row groups to read of one file: their numbers in it, and the names of its columns.
+
+    ``nulls``: columns may have any. ``dictionaries``: strings that are stored as numbers of a dictionary stay so, and a request
+    is of one row group.
+    """
 
     rel: str
     metadata: pq.FileMetaData
     groups: tuple[int, ...]
     columns: tuple[str, ...]
     nulls: bool = False
+    dictionaries: bool = False
 
 
 @contextmanager
@@ -108,12 +108,11 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     tables = []
     fetched = None if root.is_local else _fetch(root, requests)
     for i, request in enumerate(requests):
-        path, metadata, columns = root.path(request.rel), request.metadata, request.columns
-        with errors_name(root, request.rel), open(path, "rb", buffering=0) if fetched is None else fetched[i] as file:
-            size = file.seek(0, io.SEEK_END)
-            check_pages(file, size, metadata, request.groups, columns)
-            source = path if fetched is None else pa.PythonFile(file, mode="r")
-            tables.append(_read(source, size, metadata, request.groups, columns, nulls=request.nulls))
+        path = root.path(request.rel)
+        with errors_name(root, request.rel):
+            size = os.stat(path).st_size if fetched is None else fetched[i].size
+            _check_sizes(size, request.metadata, request.groups, request.columns)
+            tables.append(_read(path if fetched is None else pa.PythonFile(fetched[i], mode="r"), request, size))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -132,24 +131,24 @@ def read_table(root: Root, rel: str, schema: pa.Schema, crc32c: str | None = Non
         metadata = pq.read_metadata(pa.BufferReader(data))
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
             raise ValueError(problem)
-        groups = range(metadata.num_row_groups)
-        check_pages(io.BytesIO(data), len(data), metadata, groups, schema.names)
-        return _read(pa.BufferReader(data), len(data), metadata, groups, schema.names).select(schema.names)
+        request = GroupsOf(rel, metadata, tuple(range(metadata.num_row_groups)), tuple(schema.names))
+        _check_sizes(len(data), metadata, request.groups, request.columns)
+        return _read(pa.BufferReader(data), request, len(data)).select(schema.names)
 
 
-def _read(
-    source: Any, size: int, metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str], *, nulls: bool = False
-) -> pa.Table:
-    """Row groups of a file of ``size`` bytes whose pages were checked. ValueError as of `_plain_strings` and `_checked`."""
+def _read(source: Any, request: GroupsOf, size: int) -> pa.Table:
+    """Row groups of a file of ``size`` bytes. ValueError as of `_checked` and `_plain_strings`."""
+    metadata, columns = request.metadata, request.columns
     # Strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet.
-    texts = _texts(metadata, groups, columns)
-    # pre_buffer would join ranges over gaps that were not fetched; everything is at hand already.
+    texts = _texts(metadata, request.groups, columns)
+    # pre_buffer would join ranges over gaps that were not fetched; everything is in memory already.
     file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=texts)
     # Each row group has dictionaries of its own, and pyarrow joins none that lie in lists.
-    several = [[group] for group in groups] if texts else [list(groups)]
+    several = [[group] for group in request.groups] if texts else [list(request.groups)]
     tables = [file.read_row_groups(own, columns=list(columns), use_threads=False) for own in several]
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-    return _checked(_plain_strings(table, metadata, size) if texts else table, metadata, groups, nulls=nulls)
+    _check(table, metadata, request.groups, nulls=request.nulls)
+    return _plain_strings(table, metadata, size) if texts and not request.dictionaries else table
 
 
 def _texts(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
@@ -188,17 +187,17 @@ def _plain_strings(table: pa.Table, metadata: pq.FileMetaData, size: int) -> pa.
     return table.cast(pa.schema([whole.field(name) for name in table.column_names]))
 
 
-def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], *, nulls: bool) -> pa.Table:
-    """``table``. ValueError for other rows than the footer says, nulls unless there may be any, and strings that are none."""
+def _check(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], *, nulls: bool) -> None:
+    """ValueError for other rows than the footer says, nulls unless there may be any, and strings that are none."""
     rows = sum(metadata.row_group(group).num_rows for group in groups)
     if table.num_rows != rows:
         raise ValueError(f"it has {table.num_rows} rows where its footer says {rows}")
     table.validate(full=True)
     for name, column in () if nulls else zip(table.column_names, table.columns, strict=True):
-        inner = column.combine_chunks().values if pa.types.is_list(column.type) else column
-        if column.null_count or inner.null_count:
-            raise ValueError(f"its column {name} has nulls")
-    return table
+        for chunk in column.chunks:
+            inner = chunk.values if pa.types.is_list(chunk.type) else chunk
+            if chunk.null_count or inner.null_count:
+                raise ValueError(f"its column {name} has nulls")
 
 
 def _footer_bytes(tail: bytes) -> int:
@@ -286,102 +285,16 @@ def _chunks(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[
             yield column, start, start + stored
 
 
-def check_pages(file: File, size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
-    """ValueError, with the limit, if columns of row groups of a file of ``size`` would decompress to more, or have no pages."""
+def _check_sizes(size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
+    """ValueError, with the limit, if columns of row groups of a file of ``size`` end behind it, or would take too much memory."""
     stored = total = 0
     for column, start, stop in _chunks(metadata, groups, columns):
         if stop > size:
             raise ValueError(f"its column {column.path_in_schema} ends at byte {stop} of {size}")
         stored += stop - start
-        total += _decompressed(file, column, start, stop)
-        if total > _most_bytes(stored):
-            raise ValueError(
-                f"its columns {', '.join(columns)} would take {total:,} bytes, more than {MOST_BYTES:,} and "
-                f"{MOST_RATIO} times what is stored"
-            )
-
-
-def _decompressed(file: File, column: Any, start: int, stop: int) -> int:
-    """Bytes that the pages of a column of a row group decompress to; of numbers of a dictionary, at 4 bytes a value."""
-    values, total, all_values = 0, 0, column.num_values
-    while start < stop and values < all_values:
-        header, length = _header(file, start, stop)
-        inner = header.get(_DATA) or header.get(_DATA_2) or {}
-        if not isinstance(inner, dict):
-            raise ValueError(f"what stands at byte {start} is no header of a page")
-        count, stored, size = (_count(value) for value in (inner.get(1, 0), header.get(3), header.get(2)))
-        if start + length + stored > stop:
-            raise ValueError(f"a page of its column {column.path_in_schema} ends after byte {stop}, where the column does")
-        values += count
-        total += max(size, 4 * count)
-        start += length + stored
-    return total
-
-
-def _header(file: File, start: int, stop: int) -> tuple[dict[int, Any], int]:
-    """A page's header and its length."""
-    n_bytes = HEADER_BYTES
-    while True:
-        file.seek(start)
-        data = file.read(min(n_bytes, stop - start))
-        try:
-            return _struct(data, 0)
-        except IndexError as error:
-            if n_bytes >= min(MOST_HEADER_BYTES, stop - start):
-                raise ValueError(f"what stands at byte {start} is no header of a page") from error
-        n_bytes *= 16
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or not 0 <= value < 1 << 31:
-        raise ValueError(f"a header of a page says {value!r} where a size must stand")
-    return value
-
-
-# PageHeader of https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift in Thrift's compact protocol:
-# each function reads a value of ``data`` at ``at`` and gives it with the place behind it. A scan reads a header for every column
-# of every row group. IndexError where the bytes end, ValueError for what is none.
-
-
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    if depth > 8:
-        raise ValueError("a header of a page is nested too deeply")
-    fields: dict[int, Any] = {}
-    number = 0
-    while head := data[at]:
-        at, kind = at + 1, head & 15
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _integer(data, at)
-        if kind in _NUMBERS:
-            fields[number], at = _integer(data, at)
-        elif kind in (_TRUE, _FALSE):
-            fields[number] = kind == _TRUE
-        elif kind == _STRUCT:
-            fields[number], at = _struct(data, at, depth + 1)
-        elif kind in (_BYTE, _DOUBLE, _BINARY):
-            length, at = ({_BYTE: 1, _DOUBLE: 8}[kind], at) if kind != _BINARY else _unsigned(data, at)
-            fields[number], at = None, at + length
-            if at > len(data):
-                raise IndexError
-        else:
-            raise ValueError(f"a header of a page holds a value of the kind {kind}")
-    return fields, at + 1
-
-
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while shift < 64:
-        byte = data[at]
-        at += 1
-        if byte < 128:
-            return value | byte << shift, at
-        value |= (byte & 127) << shift
-        shift += 7
-    raise ValueError("a header of a page holds a number of more than 64 bits")
-
-
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _unsigned(data, at)
-    return value >> 1 ^ -(value & 1), at
+        total += max(column.total_uncompressed_size, 4 * column.num_values)
+    if total > _most_bytes(stored):
+        raise ValueError(
+            f"its columns {', '.join(columns)} would take {total:,} bytes, more than {MOST_BYTES:,} and "
+            f"{MOST_RATIO} times what is stored"
+        )

@@ -1,26 +1,41 @@
-"""The values that were used last, kept for a while: an LRU cache that threads share."""
+"""The values that were used last, kept for a while: an LRU cache that threads share, and forked processes inherit."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from typing import Generic, TypeVar
+
+
+class ForkLock:
+    """A lock that is free in a forked process, whoever held it when that was forked."""
+
+    def __init__(self) -> None:
+        self._pid, self._lock = os.getpid(), Lock()
+
+    def __enter__(self) -> None:
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), Lock()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Up to ``most`` values by key. Two threads may compute a value twice, never wrongly.
+    """Values by key, up to a sum of their sizes. Two threads may compute a value twice, never wrongly.
 
-    A sentence that is read looks twice into such a cache: cachetools' LRUCache, in Python, makes that 5 to 10% of its time.
+    A sentence that is read looks into such a cache: cachetools' LRUCache, in Python, makes that 5 to 10% of its time.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._lock = most, Lock()
+    def __init__(self, most: int, size_of: Callable[[V], int] = lambda _: 1) -> None:
+        """``most``: values that are kept, or with ``size_of`` the sum of their sizes; the one used last stays in any case."""
+        self._most, self._size_of, self._size, self._lock = most, size_of, 0, ForkLock()
         self._values: OrderedDict[K, V] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def get(self, key: K, make: Callable[[list[K]], list[V]]) -> V:
         """`get_all` of one key."""
@@ -28,8 +43,7 @@ class Recent(Generic[K, V]):
             self._values.move_to_end(key)
             return self._values[key]
         except KeyError:
-            pass
-        return self.get_all([key], make)[0]
+            return self.get_all([key], make)[0]
 
     def get_all(self, keys: Iterable[K], make: Callable[[list[K]], list[V]]) -> list[V]:
         """The value of each key, in order; ``make`` is called once, with the keys whose values are not kept, each once."""
@@ -42,7 +56,18 @@ class Recent(Generic[K, V]):
             made = dict(zip(missing, make(missing), strict=True))
             values |= made
             with self._lock:
-                self._values |= made
-                while len(self._values) > self._most:
-                    self._values.popitem(last=False)
+                for key, value in made.items():
+                    self._size += self._size_of(value) - (self._size_of(self._values[key]) if key in self._values else 0)
+                    self._values[key] = value
+                self._shrink(1)
         return [values[key] for key in wanted]
+
+    def _shrink(self, least: int) -> None:
+        while self._size > self._most and len(self._values) > least:
+            self._size -= self._size_of(self._values.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Keep none of them."""
+        with self._lock:
+            self._values.clear()
+            self._size = 0

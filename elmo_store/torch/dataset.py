@@ -2,21 +2,22 @@
 
 from collections.abc import MutableSequence, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
-from elmo_store.format.numbers import Array, Empty
-from elmo_store.forms.runs import Places, offsets_of
+from elmo_store.format.numbers import Empty
+from elmo_store.reading.row_readers import Block, Job
 from elmo_store.reading.rows import Int64, Readable
 from elmo_store.store import open as open_store
 from elmo_store.torch.fields import check_fields, read_fields, stacked
 
 Item = dict[str, Any]
 PADDED = frozenset(("states", "scale"))  # entries of a batch
-MOST_PADDING = 2  # times the rows of several batches that are padded together
 
 
 class SentenceDataset(Dataset[Item]):
@@ -32,7 +33,7 @@ class SentenceDataset(Dataset[Item]):
         store: an open store (or a view of one), or its URL.
         states: names to read instead of all states; the others are not read from the store.
         indices: numbers of the sentences to take, in that order; by default every sentence, those without tokens too.
-        text: False leaves out `id` and `tokens`: in random order they cost more than the vectors.
+        text: False leaves out `id` and `tokens`, and reads none of them.
         fields: kept fields to read too, by column: an item's `fields` has them by name. Numbers are tensors, of tokens as long as
             `states`, int64 (null, BOS and EOS: -100, which cross_entropy ignores) or float32 (NaN); others as they are.
         raw: of an int8 store, whether 8 bits travel: `states` are int8 then, and `scale` [n_rows, states] is beside them; give
@@ -69,7 +70,7 @@ class SentenceDataset(Dataset[Item]):
         if scale is not None:
             made["scale"] = torch.from_numpy(scale)
         if self.text:
-            made |= {"id": sentence.id, "tokens": sentence.tokens}
+            (made["id"],), (made["tokens"],) = self.store.texts([sentence.index])
         if self.fields:
             (made["fields"],) = read_fields(self.store, [sentence.index], [sentence.n_rows], self.fields)
         return made
@@ -82,11 +83,7 @@ class SentenceDataset(Dataset[Item]):
 
 
 class ReadBatches:
-    """Batches of sentences that were read together, in the order of the store; each is what `collate` gives but for `fields`.
-
-    Numbers that are stored as they are were read to their places in the batches. What must be decoded is padded when a batch is
-    asked for; so are batches that padding makes much larger than what was read.
-    """
+    """Batches of sentences, read together to their places in the batches; each is what `collate` gives but for `fields`."""
 
     def __init__(
         self,
@@ -100,86 +97,43 @@ class ReadBatches:
         fields: Sequence[str] = (),
     ) -> None:
         """``batches``: int64 [B, 3] each, of each sentence its number, its first row, and the row after its last."""
-        sentences, indices = np.concatenate(batches), store.state_indices(states)
-        numbers, spans = sentences[:, 0], sentences[:, 1:]
-        sizes = np.array([len(own) for own in batches])
-        self._batches, self._ends = batches, np.cumsum(sizes)
-        self._records = store.records(numbers.tolist()) if text else None
-        lengths = (spans[:, 1] - spans[:, 0]).tolist()
-        self._fields = read_fields(store, numbers.tolist(), lengths, fields) if fields else None
-        self._padded = None if raw else read_padded(store, indices, spans, sizes, empty)
-        if self._padded is None:
-            _, once, place = np.unique(numbers, return_index=True, return_inverse=True)
-            rows: Any = store.read_spans(indices, spans[once], raw, empty)
-            self._rows: tuple[Array, Array | None] = (rows.values, rows.scale) if raw else (rows, None)
-            self._firsts = np.split(offsets_of(spans[once])[place], self._ends[:-1])
+        indices, jobs, self._read = store.state_indices(states), list[Job](), list[tuple[Int64, Block, npt.NDArray[np.bool_]]]()
+        for sentences in batches:
+            lengths = sentences[:, 2] - sentences[:, 1]
+            longest = int(lengths.max(initial=0))
+            mask = np.arange(longest) < lengths[:, None]  # [B, n_max]
+            block = store.block(len(indices), mask.size, empty)
+            places = range(0, mask.size, longest) if longest else [0] * len(sentences)
+            spans = zip(sentences[:, 1].tolist(), sentences[:, 2].tolist(), strict=True)
+            jobs += [(first, stop, block, place) for (first, stop), place in zip(spans, places, strict=True)]
+            self._read.append((sentences, block, mask))
+        store.fill(indices, sorted(jobs, key=itemgetter(0)))
+        self._raw, numbers = raw, np.concatenate(batches)[:, 0]
+        self._ends = np.cumsum([len(own) for own in batches])
+        self._texts = store.texts(numbers) if text else None
+        self._fields = None
+        if fields:
+            lengths = np.concatenate([own[:, 2] - own[:, 1] for own in batches])
+            self._fields = read_fields(store, numbers.tolist(), lengths.tolist(), fields)
 
-    def batch(self, number: int, empty: Empty = np.empty) -> Item:
+    def batch(self, number: int) -> Item:
         """The batch of this number, counted from 0."""
-        sentences = self._batches[number]
-        lengths = sentences[:, 2] - sentences[:, 1]
-        along = np.arange(lengths.max(initial=0))
-        mask = along < lengths[:, None]  # [B, n_max]
+        sentences, (values, scale), mask = self._read[number]
+        padding = np.flatnonzero(~mask)
+        values[:, padding] = 0
         made: Item = {"index": sentences[:, 0].tolist()}
-        if self._padded is not None:
-            made["states"] = torch.from_numpy(self._padded[number])
-        else:
-            rows = (self._firsts[number][:, None] + along).reshape(-1)
-            states, scale = self._rows
-            made["states"] = _taken(states, rows, mask, empty)
-            if scale is not None:
-                made["scale"] = _taken(scale, rows, mask, empty)
+        if scale is not None:
+            scale[padding] = 0
+        rows: Any = Block(values, scale).rows(self._raw)
+        arrays = {"states": rows.values, "scale": rows.scale} if self._raw else {"states": rows}
+        made |= {name: torch.from_numpy(array.reshape(*mask.shape, *array.shape[1:])) for name, array in arrays.items()}
         own = slice(self._ends[number] - len(sentences), self._ends[number])
-        if self._records is not None:
-            records = self._records[own]
-            made |= {"id": [record.id for record in records], "tokens": [record.tokens for record in records]}
+        if self._texts is not None:
+            ids, tokens = self._texts
+            made |= {"id": ids[own], "tokens": tokens[own]}
         if self._fields is not None:
             made["fields"] = self._fields[own]
         return made | {"mask": torch.from_numpy(mask)}
-
-
-def read_padded(store: Readable, states: Sequence[int], spans: Int64, sizes: Int64, empty: Empty) -> list[Array] | None:
-    """Batches of so many sentences each, with these rows [n, 2]: [B, n_max, states, channels], zeros behind a sentence.
-
-    All of them are one array of ``empty``, a batch after the other, laid out in memory as the store is. None where rows must be
-    decoded, or if several batches would be much larger than their rows.
-    """
-    lengths, starts = spans[:, 1] - spans[:, 0], np.cumsum(sizes) - sizes
-    longest = np.maximum.reduceat(np.append(lengths, 0), starts)
-    part_rows = sizes * longest  # of each batch: all of its rows, or those of one state
-    if len(sizes) > 1 and part_rows.sum() > MOST_PADDING * lengths.sum():
-        return None
-    parts = len(states)
-    ends = parts * np.cumsum(part_rows)
-    most, step = np.repeat(longest, sizes), np.repeat(part_rows, sizes)
-    first = np.repeat(ends - parts * part_rows - starts * longest, sizes) + np.arange(len(spans)) * most
-    order = np.argsort(spans[:, 0])
-    order = order[lengths[order] > 0]
-    out = empty((int(part_rows.sum()) * parts, store.channels), store.dtype)
-    if not store.read_into(states, spans[order], Places(first[order], step[order]), out):
-        return None
-    behind = most - lengths
-    zeros = np.arange(behind.sum()) + np.repeat(first + lengths - (np.cumsum(behind) - behind), behind)
-    out[zeros[:, None] + np.repeat(step, behind)[:, None] * np.arange(parts)] = 0
-    shapes = [(parts, size, n, store.channels) for size, n in zip(sizes.tolist(), longest.tolist(), strict=True)]
-    batches = [rows.reshape(shape) for rows, shape in zip(np.split(out, ends[:-1]), shapes, strict=True)]
-    return [batch.transpose(1, 2, 0, 3) for batch in batches]
-
-
-def _taken(values: Array, rows: Array, mask: Array, empty: Empty) -> torch.Tensor:
-    """Rows [B × n_max] of values [rows, states, …], zeros where the mask [B, n_max] is False: [B, n_max, states, …].
-
-    In memory as the values are: states side by side, or one after the other.
-    """
-    axis = 0 if values.flags.c_contiguous else 1
-    ordered = values.swapaxes(0, axis)  # of another order take would copy all values
-    shape = list(ordered.shape)
-    shape[axis] = len(rows)
-    out = empty(tuple(shape), values.dtype)
-    if len(values):
-        np.take(ordered, rows, axis=axis, out=out, mode="clip")
-    out[(slice(None),) * axis + (np.flatnonzero(~mask),)] = 0
-    return torch.from_numpy(out.swapaxes(0, axis).reshape(*mask.shape, *values.shape[1:]))
 
 
 class PaddedItems(MutableSequence[Item]):

@@ -117,6 +117,23 @@ def batches(
     return made
 
 
+def padded_together(made: Sequence[Int64], most: int) -> Iterator[list[Int64]]:
+    """Batches [B, (number, first row, row after the last)] in order, some at a time, so that padding makes them at most ``most``
+    times as large as their rows: one long sentence in each would otherwise take memory for as many long ones.
+    """
+    rows = [own[:, 2] - own[:, 1] for own in made]
+    together: list[Int64] = []
+    bound, padded = most * sum(int(own.sum()) for own in rows), 0
+    for batch, own in zip(made, rows, strict=True):
+        size = len(own) * int(own.max(initial=0))
+        if together and padded + size > bound:
+            yield together
+            together, padded = [], 0
+        together, padded = [*together, batch], padded + size
+    if together:
+        yield together
+
+
 def _bounded(numbers: Int64, lengths: Sequence[int], sentences: int, rows: int) -> Iterator[Int64]:
     """Sentences in order as batches of at most so many sentences and rows."""
     start = 0

@@ -17,7 +17,7 @@ from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
-BATCHES_HELD = 4  # by the consumer at a time whose memory is used again
+MOST_PADDING = 2  # times their rows that batches which are read together may take with their padding
 NOT_SET = -1
 ORDER_SETTINGS = (
     "seed", "shuffle", "bucket", "uneven", "batch_sentences", "batch_rows", "pool_sentences", "mixed_shards"
@@ -113,7 +113,7 @@ class SentenceStream(IterableDataset[Item]):
         self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
         self._in_workers = torch.tensor([False]).share_memory_()
         self._edges: Int64 | None = None
-        self._memory: tuple[Memory, Memory] | None = None  # of pools and of batches; kept from epoch to epoch
+        self._memory: Memory | None = None  # of batches; kept from epoch to epoch
         self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
         self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
 
@@ -180,16 +180,16 @@ class SentenceStream(IterableDataset[Item]):
 
     def _batches(self, begin: Position) -> Iterator[Item]:
         given = begin.batches
-        memory = self._memory = self._memory or (Memory(self.prefetch + 2), Memory(BATCHES_HELD))
+        memory = self._memory = self._memory or Memory((self.prefetch + 2) * -(-self.pool_sentences // self.batch_sentences))
 
         def read(batches: list[Int64]) -> ReadBatches:
-            return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory[0].empty, fields=self.fields)
+            return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory.empty, fields=self.fields)
 
         for batches, pool in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
             for number in range(len(batches)):
                 given += 1
                 self._position = Position(begin.epoch, given, False)
-                yield with_fields(pool.batch(number, memory[1].empty))
+                yield with_fields(pool.batch(number))
             del pool  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 
@@ -207,7 +207,7 @@ class SentenceStream(IterableDataset[Item]):
                 sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket,
             )  # fmt: skip
             if skipped < len(batches):
-                yield batches[skipped:]
+                yield from order.padded_together(batches[skipped:], MOST_PADDING)
             skipped = max(0, skipped - len(batches))
 
     def _shard_edges(self) -> Int64:

@@ -317,7 +317,7 @@ def test_files_are_closed_with_the_store_that_read_them(tmp_path: Path, stores: 
             for form in ("zarr", "parquet"):
                 store = elmo_store.open(url, form=form)
                 store.read()
-                assert open_files(tmp_path)
+                assert bool(open_files(tmp_path)) == (form == "zarr")  # pyarrow closes a file when it has read it
                 del store
                 assert open_files(tmp_path) == []
     finally:

@@ -70,8 +70,6 @@ def test_objects_without_a_marker_are_not_there(written: Written) -> None:
         store = elmo_store.open(written.root.url(), incomplete_ok=True, form=form)
         with pytest.raises(ShardMissingError, match="shard 1 is not written yet"):
             store["fwd1"][20]
-        with pytest.raises(ShardMissingError, match="shard 1 is not written yet"):
-            store.tokens(slice(15, 17))
         np.testing.assert_array_equal(store["fwd1"][40], written.states[40, 1])
 
 
@@ -265,13 +263,6 @@ def test_a_missing_shard(written: Written, form: str, name: str) -> None:
     written.root.remove(name)
     with pytest.raises(ShardMissingError, match=name):
         elmo_store.open(written.root.url(), form=form).read()
-
-
-@pytest.mark.parametrize(("form", "name"), [("zarr", layout.zarr_token_chunk(0)), ("parquet", layout.states_part(0))])
-def test_missing_tokens(written: Written, form: str, name: str) -> None:
-    written.root.remove(name)
-    with pytest.raises(ShardMissingError, match=name):
-        elmo_store.open(written.root.url(), form=form).tokens(slice(0, 1))
 
 
 @pytest.mark.parametrize(("form", "name"), [("zarr", layout.zarr_states_shard(0)), ("parquet", layout.states_part(0))])

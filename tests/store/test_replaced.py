@@ -15,8 +15,7 @@ import elmo_store
 from elmo_store.errors import ShardMissingError, StoreReplacedError
 from elmo_store.format import layout
 from elmo_store.format.manifest import read_manifest, write_manifest
-from elmo_store.forms.runs import _File
-from elmo_store.reading import watched
+from elmo_store.reading import row_readers, watched
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
@@ -112,17 +111,22 @@ def test_a_store_that_goes_between_a_look_and_the_next_object_is_noticed(
         while to_do:
             overwrite(to_do.pop())
 
-    opened, fetched = _File.__init__, Root.read_ranges
+    opened, decoded, fetched = row_readers._mapped, row_readers.read_tables, Root.read_ranges
 
-    def open_late(self: _File, path: str) -> None:
+    def open_late(*arguments: Any) -> Any:
         late()
-        opened(self, path)
+        return opened(*arguments)
+
+    def decode_late(*arguments: Any) -> Any:
+        late()
+        return decoded(*arguments)
 
     def fetch_late(self: Root, ranges: Sequence[Range]) -> None:
         late()
         fetched(self, ranges)
 
-    monkeypatch.setattr(_File, "__init__", open_late)
+    monkeypatch.setattr(row_readers, "_mapped", open_late)
+    monkeypatch.setattr(row_readers, "read_tables", decode_late)
     monkeypatch.setattr(Root, "read_ranges", fetch_late)
     with pytest.raises(StoreReplacedError, match=AGAIN):
         store.sentence(20).read()

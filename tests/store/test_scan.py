@@ -2,59 +2,20 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+import elmo_store
+from elmo_store.errors import ShardMissingError
+from elmo_store.format import layout
 from elmo_store.reading import scan
-from elmo_store.reading.scan import Memory, batches
+from elmo_store.reading.scan import Memory
+from tests.store.support import make_store
 
 Int64 = npt.NDArray[np.int64]
-
-
-def _source(lengths: list[int]) -> tuple[Callable[[range], Int64], list[tuple[int, int]], Callable[..., npt.NDArray[np.int64]]]:
-    edges = np.cumsum([0, *lengths])
-    asked: list[tuple[int, int]] = []
-
-    def spans_of(numbers: range) -> Int64:
-        return np.stack([edges[numbers.start : numbers.stop], edges[numbers.start + 1 : numbers.stop + 1]], axis=1)
-
-    def read(first: int, stop: int, empty: scan.Empty) -> npt.NDArray[np.int64]:
-        asked.append((first, stop))
-        out = empty((stop - first,), np.int64)
-        out[:] = np.arange(first, stop)
-        return out
-
-    return spans_of, asked, read
-
-
-@given(
-    lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60),
-    n_sentences=st.integers(1, 20),
-    most_rows=st.integers(0, 60),
-    first=st.integers(0, 59),
-)
-def test_every_sentence_once_in_order(lengths: list[int], n_sentences: int, most_rows: int, first: int) -> None:
-    spans_of, asked, read = _source(lengths)
-    numbers = range(min(first, len(lengths)), len(lengths))
-    seen: list[int] = []
-    rows_seen: list[npt.NDArray[np.int64]] = []
-    for own, spans, rows in batches(numbers, n_sentences, most_rows, spans_of, read):
-        assert len(own) == len(spans) == min(n_sentences, len(lengths) - own.start)
-        np.testing.assert_array_equal(spans, spans_of(own))
-        np.testing.assert_array_equal(rows, np.arange(spans[0, 0], spans[-1, 1]))  # as it is when the batch is handed out
-        seen += own
-        rows_seen.append(rows)
-    assert seen == list(numbers)
-    for rows in rows_seen:  # and still when all have been handed out, since they were held
-        np.testing.assert_array_equal(rows, np.arange(rows[0], rows[0] + len(rows)) if len(rows) else rows)
-    batch_rows = [int(sum(lengths[start : start + n_sentences])) for start in range(numbers.start, len(lengths), n_sentences)]
-    assert all(stop - start <= max(most_rows, *batch_rows, 0) for start, stop in asked)
-    assert sum(stop - start for start, stop in asked) == sum(lengths[numbers.start :])
 
 
 def test_memory_is_given_again_when_nobody_holds_it() -> None:
@@ -82,16 +43,32 @@ def test_memory_that_is_held_is_not_given_again_whatever_the_interpreter_counts(
     assert not any(np.shares_memory(held, memory.empty((10, 4), np.float32)) for _ in range(4))
 
 
-def test_an_error_of_reading_reaches_the_reader_and_threads_end() -> None:
-    spans_of, _, read = _source([5] * 100)
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("lengths", [(0,), (3, 0, 5, 40, 1, 7, 0, 0, 2, 19), (1,) * 50])
+def test_every_sentence_once_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], mapped: bool
+) -> None:
+    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),), shard_rows=16)
+    monkeypatch.setattr(scan, "BLOCK_BYTES", 10 * written.manifest.row_bytes)
+    store = elmo_store.open(tmp_path / "store", mapped=mapped)
+    for n_sentences in (1, 4, 100):
+        for first in (0, 2):
+            batches = list(store.batches(n_sentences, first=first))
+            assert [number for batch in batches for number in batch.numbers] == list(range(first, len(lengths)))
+            for batch in batches:  # and still when all have been handed out, since they are held
+                assert len(batch) <= n_sentences
+                rows = written.states[batch.spans[0, 0] : batch.spans[-1, 1]]
+                np.testing.assert_array_equal(batch.states, rows)
 
-    def failing(first: int, stop: int, empty: scan.Empty) -> npt.NDArray[np.int64]:
-        if first >= 50:
-            raise OSError(5, "the disk is gone")
-        return read(first, stop, empty)
 
+def test_an_error_of_reading_reaches_the_reader_and_threads_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = make_store(str(tmp_path / "store"), lengths=(5,) * 100, parts=(100,), shard_rows=16)
+    monkeypatch.setattr(scan, "BLOCK_BYTES", 10 * written.manifest.row_bytes)
+    written.root.remove(layout.zarr_states_shard(20))
     before = threading.active_count()
-    with pytest.raises(OSError, match="the disk is gone"):
-        for _ in batches(range(100), 1, 10, spans_of, failing):
-            pass
+    for mapped in (True, False):
+        batches = elmo_store.open(tmp_path / "store", mapped=mapped).batches(1)
+        assert len([next(batches) for _ in range(60)]) == 60
+        with pytest.raises(ShardMissingError, match=layout.zarr_states_shard(20)):
+            list(batches)
     assert threading.active_count() == before

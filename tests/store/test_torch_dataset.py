@@ -1,5 +1,6 @@
 """Sentences of a store as PyTorch batches: the right vectors, padding that is masked, and workers in processes of their own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import elmo_store
 from elmo_store.format import layout
-from elmo_store.forms.runs import RunReader, Runs
+from elmo_store.reading.row_readers import Job, Mapped
 from elmo_store.torch import Elmo, ScalarMix, SentenceDataset, SentenceStream, collate
 from tests.store.support import LENGTHS, Written, make_store
 
@@ -46,15 +47,15 @@ def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
 def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     data = SentenceDataset(written.root.url(), indices=[0, 1, 3, 4])
     reads: list[int] = []
-    real = RunReader.read_runs
+    real = Mapped.fill
 
-    def counting(self: RunReader, runs: Runs, out: npt.NDArray[Any]) -> None:
-        reads.append(len(runs.of))
-        real(self, runs, out)
+    def counting(self: Mapped, states: Sequence[int], jobs: Sequence[Job]) -> None:
+        reads.append(len(jobs))
+        real(self, states, jobs)
 
-    monkeypatch.setattr(RunReader, "read_runs", counting)
+    monkeypatch.setattr(Mapped, "fill", counting)
     data.__getitems__([3, 2, 1, 0])
-    assert len(reads) == 1
+    assert reads == [4]
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -29,6 +29,7 @@ from elmo_store.format.markers import (
     write_marker,
 )
 from elmo_store.forms import zarr_form
+from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.store.support import Written, make_store
 
@@ -146,7 +147,7 @@ def _consolidated(root: Root) -> None:
 
 def _starts(root: Root) -> None:
     manifest = read_manifest(root)
-    (entries,) = zarr_form.read_sentence_chunks(root, manifest, [0])
+    (entries,) = read_sentence_chunks(root, manifest, [0])
     entries[2] += 1
     root.put(*zarr_form.encode_sentence_chunk(manifest, 0, entries))
 

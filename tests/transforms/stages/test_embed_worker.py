@@ -20,7 +20,7 @@ import pytest
 
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import PartRange, ShardMarker, write_marker
-from elmo_store.forms.shards import row_reader
+from elmo_store.reading.store import StoreReader
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
@@ -329,7 +329,7 @@ def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: 
     assert len(set(blocks)) < n_shards
     for form in ("zarr", "parquet"):
         for shard in set(range(n_shards)) - {5, 7}:
-            rows = row_reader(root, manifest, form).read([0, 4], [(8 * shard, 8 * shard + 8)])
+            rows = StoreReader(root, manifest, form).read_span([0, 4], 8 * shard, 8 * shard + 8)
             assert (rows == shard + 1).all(), (form, shard)
 
 

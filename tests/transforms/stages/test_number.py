@@ -19,7 +19,7 @@ from elmo_store.format.ids import hashes
 from elmo_store.format.layout import ids_marker, rejects_part, sentences_part
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import IdsMarker, PartRange, read_part_group_marker, write_marker
-from elmo_store.forms.zarr_form import read_sentence_chunks
+from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.examples import examples
 from tests.store.support import make_manifest

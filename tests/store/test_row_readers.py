@@ -1,0 +1,161 @@
+"""Every way to rows gives the same; files that vanish, are cut or flipped, and a full table of open files, are errors by name."""
+
+import errno
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import elmo_store
+from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.format import layout
+from elmo_store.reading import row_readers, sentences
+from elmo_store.reading.row_readers import ByParquet, ByZarr, Mapped, Ranged
+from elmo_store.reading.sentences import Starts, Vocabulary
+from elmo_store.torch.order import padded_together
+from tests.store.support import Written, make_store
+
+SHAPE: dict[str, Any] = {"lengths": (30, 0, 5, 70, 1, 40), "parts": (2, 4), "shard_rows": 32, "chunk_rows": 8}
+WAYS: dict[str, tuple[type, dict[str, Any], dict[str, Any]]] = {
+    "mapped": (Mapped, {}, {}),
+    "ranged": (Ranged, {}, {"mapped": False}),
+    "by zarr": (ByZarr, {"compression": "zstd", "checksum": "crc32c"}, {}),
+    "by parquet": (ByParquet, {}, {"form": "parquet"}),
+}
+
+
+@pytest.fixture(scope="module", params=["float16", "int8"])
+def ways(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> list[tuple[elmo_store.Store, Written]]:
+    stores = []
+    for name, (kind, settings, options) in WAYS.items():
+        written = make_store(str(tmp_path_factory.mktemp("ways") / name), dtype=request.param, **SHAPE, **settings)
+        store = elmo_store.open(written.root.url(), **options)
+        assert type(store._now.rows) is kind
+        stores.append((store, written))
+    remote = make_store(f"memory://{uuid4()}", dtype=request.param, **SHAPE)
+    return [*stores, (elmo_store.open(remote.root.url()), remote)]
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 145), st.integers(0, 80)).map(lambda p: (p[0], min(146, sum(p)))), max_size=6)
+
+
+@given(spans=SPANS, states=st.lists(st.integers(0, 4), min_size=1, max_size=5))
+def test_any_spans_of_any_states(
+    ways: list[tuple[elmo_store.Store, Written]], spans: list[tuple[int, int]], states: list[int]
+) -> None:
+    for store, written in ways:
+        rows = [row for first, stop in spans for row in range(first, stop)]
+        np.testing.assert_array_equal(store.read_spans(states, spans), written.states[rows][:, states])
+        if written.raw is not None:
+            values, scale = store.read_spans(states, spans, raw=True)
+            np.testing.assert_array_equal(values, written.raw.values[rows][:, states])
+            np.testing.assert_array_equal(scale, written.raw.scale[rows][:, states])
+
+
+def test_views_are_read_only_and_outlive_the_store(ways: list[tuple[elmo_store.Store, Written]]) -> None:
+    for store, written in ways:
+        for number in range(len(store)):
+            for states in (None, "fwd1", ("bwd2", "x")):
+                read = elmo_store.open(store.url, form=store.form, mapped=store.mapped).sentence(number).read(states, copy=False)
+                np.testing.assert_array_equal(read, store.sentence(number).read(states))
+                assert not read.flags.writeable
+        view = store.sentence(0).read(copy=False)
+        mapped = isinstance(store._now.rows, Mapped) and not store.is_int8
+        assert np.shares_memory(view, store.sentence(0).read(copy=False)) == mapped
+        np.testing.assert_array_equal(view, written.states[:30])
+
+
+@pytest.mark.parametrize(("settings", "options"), [(way[1], way[2]) for way in WAYS.values()], ids=list(WAYS))
+def test_files_that_vanish_or_are_cut(tmp_path: Path, settings: dict[str, Any], options: dict[str, Any]) -> None:
+    written = make_store(str(tmp_path / "store"), **SHAPE, **settings)
+    rel = layout.states_part(1) if "form" in options else layout.zarr_states_shard(1)
+    whole = written.root.get(rel)
+    cuts = [0, 7, len(whole) // 2, len(whole) - 1]
+    for keep in cuts[: 3 if "mapped" in options else 4]:  # by ranges, a shard's index is not asked for
+        written.root.put(rel, whole[:keep])
+        with pytest.raises(ShardCorruptError, match=rel):
+            elmo_store.open(written.root.url(), **options).read()
+    written.root.remove(rel)
+    with pytest.raises(ShardMissingError, match=rel):
+        elmo_store.open(written.root.url(), **options).read()
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_full_table_of_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps that nobody uses make room; where nothing can, the error names the file. Afterwards the store is read on."""
+    written = make_store(str(tmp_path / "store"), lengths=(4,) * 200, parts=(200,), shard_rows=4)
+    store = elmo_store.open(tmp_path / "store")
+    store.spans(range(200))
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
+    np.testing.assert_array_equal(store.read(), written.states)
+    views = []
+    with pytest.raises(OSError, match=layout.ZARR) as caught:
+        views = [store.sentence(number).read(copy=False) for number in range(200)]
+    assert caught.value.errno == errno.EMFILE
+    assert not views
+    caught = None  # type: ignore[assignment]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, used + 500), hard))
+    np.testing.assert_array_equal(store.read(), written.states)
+
+
+def test_maps_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_readers, "FILES_KEPT", 16)
+    written = make_store(str(tmp_path / "store"), lengths=(4,) * 100, parts=(100,), shard_rows=4)
+    store = elmo_store.open(tmp_path / "store")
+    np.testing.assert_array_equal(store.read(), written.states)
+    open_files = [path for path in Path("/proc/self/fd").iterdir() if str(path.resolve()).startswith(str(tmp_path))]
+    assert len(open_files) <= 16
+
+
+def test_more_starts_than_are_kept_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "START_BYTES", 8 * 10 * 3)  # three chunks of ten
+    asked: list[int] = []
+
+    def read(chunks: list[int]) -> list[Any]:
+        asked.extend(chunks)
+        return [np.arange(10 * chunk, 10 * chunk + 10) * 2 for chunk in chunks]
+
+    starts = Starts("here", 95, 190, 10, read)
+    for number in (3, 9, 50, 94, 3, 49, 20, 3):
+        assert starts.span(number) == (2 * number, 2 * number + 2)
+    assert asked == [0, 1, 5, 9, 0, 4, 5, 2, 0]
+    np.testing.assert_array_equal(starts.spans(range(95)), np.stack([np.arange(95) * 2, np.arange(1, 96) * 2], axis=1))
+
+
+@given(st.lists(st.lists(st.text(max_size=3), max_size=5), max_size=8), st.booleans())
+def test_words_come_back(lists: list[list[str]], coded: bool) -> None:
+    import pyarrow as pa
+
+    array = pa.array(lists, pa.list_(pa.string()))
+    if coded:
+        array = pa.ListArray.from_arrays(array.offsets, array.values.dictionary_encode())
+    vocabulary = Vocabulary()
+    for own, part in ((lists, array), (lists[1:], array.slice(1))):
+        words = vocabulary.of(part)
+        assert [words[index] for index in range(len(own))] == [tuple(one) for one in own]
+    assert len(vocabulary) == len({word for one in lists for word in one})
+
+
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=12))
+def test_batches_that_are_padded_together_are_not_much_larger_than_their_rows(lengths: list[list[int]]) -> None:
+    batches = [np.array([(0, 0, length) for length in own]) for own in lengths]
+    together = list(padded_together(batches, 2))
+    assert [id(batch) for some in together for batch in some] == list(map(id, batches))
+    for some in together:
+        padded = sum(len(batch) * int(batch[:, 2].max()) for batch in some)
+        assert len(some) == 1 or padded <= 2 * sum(map(sum, lengths))
