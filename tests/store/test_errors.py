@@ -402,7 +402,7 @@ def test_a_flipped_bit_of_a_table_is_an_error_of_ours_whatever_pyarrow_makes_of_
     class Flipped(Root):
         flipped = b""
 
-        def get(self, rel: str) -> bytes:
+        def get(self, rel: str, most_bytes: int | None = None) -> bytes:
             return self.flipped
 
     damaged = Flipped(str(written.root))

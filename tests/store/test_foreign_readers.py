@@ -23,6 +23,7 @@ from zarr.storage import LocalStore
 
 import elmo_store
 from elmo_store.format import layout
+from elmo_store.storage.local_disk import _temporary_name
 from tests.store.support import LENGTHS, make_store
 
 DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -195,15 +196,15 @@ def test_a_file_that_has_yet_to_get_its_name_gives_no_rows(tmp_path: Path, reade
     part = layout.sentences_part(0)
     whole = written.root.get(part)
     read, paths = SENTENCE_READERS[reader]
+    place = Path(written.root.path(part))
     for so_far in (whole, whole[:100]):
-        with written.root._temporary(written.root.path(part)) as temporary:
-            Path(temporary).write_bytes(so_far)
-            for path in paths:
-                if (reader, path) == ("polars", "sentences"):
-                    with pytest.raises(pl.exceptions.InvalidOperationError, match="different file extensions"):
-                        read(str(tmp_path / "store" / path))
-                else:
-                    assert read(str(tmp_path / "store" / path))["sentence"].to_pylist() == list(range(len(LENGTHS)))
+        place.with_name(_temporary_name(place.name)).write_bytes(so_far)
+        for path in paths:
+            if (reader, path) == ("polars", "sentences"):
+                with pytest.raises(pl.exceptions.InvalidOperationError, match="different file extensions"):
+                    read(str(tmp_path / "store" / path))
+            else:
+                assert read(str(tmp_path / "store" / path))["sentence"].to_pylist() == list(range(len(LENGTHS)))
 
 
 def test_every_file_among_the_sentences_has_their_schema(tmp_path: Path) -> None:
