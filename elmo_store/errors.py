@@ -85,7 +85,7 @@ class WeightSetError(StoreError, ValueError):
 
 
 TAKE_OVER = (
-    "`elmo-store watch` follows it. If it is dead, or to be pushed aside, add --take-over: whatever is left of it then stops "
+    "`elmo-store watch` follows it. If that run is dead, or you want to replace it, add --take-over; it stops "
     "before its next write."
 )
 

@@ -35,15 +35,15 @@ GROUPS = {
     },
     "look at stores": {
         "info": ("info", "print what a store holds, and how to open it"),
-        "watch": ("info", "follow a running job, from its store alone"),
+        "watch": ("info", "follow a running job"),
         "verify": ("verify", "read every object of a store and report what is wrong with it"),
-        "report": ("report", "write a page about a store's job, text and vectors"),
-        "explore": ("explore", "serve a local page: sentences, neighbours in context, what a mix would do"),
-        "index": ("explore", "index a store's rows by vectors, for explore, or its sentences by text"),
+        "report": ("report", "write a static HTML report of a store"),
+        "explore": ("explore", "serve an interactive local page: sentences, neighbours, mixes"),
+        "index": ("explore", "index a store by vectors (for explore) or by text"),
     },
     "models": {
         "demo": ("demo", "show by layer which occurrences of a word are nearest to each other"),
-        "models": ("models", "list the models that can be asked for by name, or convert one"),
+        "models": ("models", "list models by name, or convert one"),
         "train": ("train", "train a biLM on text"),
     },
 }
@@ -54,9 +54,9 @@ exit codes:
   0  complete
   2  bad usage
   3  an input, output or store location that can't be used
-  4  incomplete, the same command again continues
-  5  refused, another job or run has that output
-  6  damaged, as verify found"""
+  4  incomplete: rerun the same command to resume
+  5  refused: another job or run has that output
+  6  damaged: verify found faults"""
 ENVIRONMENT = """\
 environment:
   ELMO_STORE_CACHE  folder for downloaded models
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             return int(code_of(error))
         except KeyboardInterrupt as end:
-            goes_on = "; the same command continues" if asked in GROUPS["make stores"] else ""
+            goes_on = "; rerun the same command to resume" if asked in GROUPS["make stores"] else ""
             signals.say(f"\nstopped by {signals.name_of(end)}{goes_on}")
             return int(Exit.INCOMPLETE)
         except BrokenPipeError:  # `elmo-store info … | head`
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(Exit.COMPLETE)
         except OSError as error:  # storage that failed where it was not expected to; what was written before stays good
             logging.getLogger(__name__).debug("where it failed", exc_info=True)
-            print(f"{name}: {type(error).__name__}: {error}; once this works, the same command again", file=sys.stderr)
+            print(f"{name}: {type(error).__name__}: {error}; fix this, then rerun the same command", file=sys.stderr)
             return int(Exit.BAD_LOCATION)
 
 

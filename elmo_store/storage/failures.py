@@ -56,7 +56,7 @@ def translate_error(error: Exception, where: str, *, put: bool = False) -> Excep
     if _EXISTS.search(names):
         return FileExistsError(where)
     if _EXPIRED.search(f"{code} {names}"):
-        return PermissionError(f"the credentials for {where} have expired ({text}): renew them, then the same command again")
+        return PermissionError(f"the credentials for {where} have expired ({text}): renew them, then rerun the same command")
     if forbidden or status in (401, 403) or _DENIED.search(f"{code} {names}"):
         return PermissionError(f"access to {where} is denied ({text}): check the credentials, and what they may do there")
     if status == 400 and code in ("", "400"):  # an answer without a body

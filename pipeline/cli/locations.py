@@ -189,7 +189,7 @@ def _check_spelling(locations: Iterable[Location]) -> None:
 
         protocol, is_known = match[1], is_protocol(match[1])
         if match[2] and not is_known:
-            why = f"can't be used: {protocol} is no protocol that fsspec knows: check its spelling"
+            why = f"can't be used: fsspec knows no protocol {protocol}: check its spelling"
             raise CommandError(Exit.BAD_LOCATION, f"the {location} {why}")
         if is_known and not match[2]:
             meant = f"{protocol}://{'/' if protocol in ('file', 'local') else ''}{location.url[match.end() :]}"

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from elmo_store.storage.root import Root
 
 COLLECT = """\
-NAME is a folder of its own: elmo_store.open(NAME), and every command that reads a store, take it as one. The stores stay as they
-are; on one local disk their objects are shared by hard links, elsewhere they are copied. Members must agree in model, start
-state, states, dtype and precision. The same command again continues; a store that is a member already is left out.
+NAME is a folder of its own: elmo_store.open(NAME), and every command that reads a store, take it as one. The stores are not
+changed; on one local disk their objects are shared by hard links, elsewhere they are copied. Members must agree in model, start
+state, states, dtype and precision. Rerun an interrupted command to resume; a store that is already a member is skipped.
 """
 REMOVE = """\
-Readers that open the collection from now on are without the sentences, and so is every command. Their bytes stay until
-`elmo-store compact NAME`. Ids that no sentence has are counted on standard error; if no sentence
+Readers and commands that open the collection from now on do not see the sentences. `elmo-store compact NAME` frees their
+space. Ids that no sentence has are counted on standard error; if no sentence
 has any of them, as when the command is repeated, the exit code is 3.
 """
 COMPACT = """\
-Members that hold removed sentences are rewritten without them. Then versions that still hold such sentences go, and so do the
-members that no version names any more. Readers of such a version get an error: they open the collection again. Stores that were
-collected stay where they are, removed sentences and all. The same command again continues.
+Members that hold removed sentences are rewritten without them. Then versions that still hold such sentences are
+removed, and members that no version names. Readers of a removed version get an error and must open the collection again. The
+stores that were collected are not changed. Rerun an interrupted command to resume.
 """
 
 

@@ -21,7 +21,7 @@ SENTENCES = (
     "The bank sold its bonds.",
 )
 EPILOG = """\
-Nothing is written. Layer 0 knows the word alone, so there every occurrence is the same; the layers above know its sentence.
+Nothing is written. Layer 0 sees only the word, so all its occurrences are equal there; the layers above see the sentence.
 """
 
 
@@ -45,10 +45,8 @@ def _run(args: argparse.Namespace) -> int:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
     occurrences = [(n, i) for n, sentence in enumerate(embedded) for i, token in enumerate(sentence.tokens) if token == args.word]
     if len(occurrences) < 2:
-        times = "once" if occurrences else "nowhere"
-        raise CommandError(
-            Exit.BAD_USAGE, f"{args.word!r} stands {times} in the sentences: give two at least that have it as a token"
-        )
+        times = "a token only once" if occurrences else "not a token"
+        raise CommandError(Exit.BAD_USAGE, f"{args.word!r} is {times} in these sentences: give at least two occurrences")
     shown = [_marked(embedded[n].tokens, i) for n, i in occurrences]
     vectors = np.stack([embedded[n].layers()[i] for n, i in occurrences])  # [occurrences, L+1, 2p]
     for layer in range(vectors.shape[1]):

@@ -44,7 +44,7 @@ CONVERT = """\
   elmo-store convert out/store --output out/top --states fwd2,bwd2   the top layer alone
 
 Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/development/performance.md.
-Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+Any option of Apache Beam may follow, as for embed. Rerun an interrupted command to resume it.
 """
 
 

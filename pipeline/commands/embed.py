@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 Any option of Apache Beam may follow, such as --runner=FlinkRunner --flink_master=HOST:PORT, --runner=DataflowRunner
 --project=… , or on this machine --direct_running_mode=multi_processing --direct_num_workers=2. Default runner:
-FnApiRunner. The same command on an unfinished output continues it.
+FnApiRunner. Rerun an interrupted command to resume it.
 """
 
 
@@ -80,7 +80,7 @@ def _add_member(into: str, storage_options: Mapping[str, Any] | None, opened: "O
     from pipeline.progress.versions import described
 
     if not read_manifest(opened.root).complete:
-        print(f"{into} has it when the job is complete and the same command is given again")
+        print(f"when the job is complete, rerun the same command to add it to {into}")
         return
     name = str(opened.root).rpartition("/")[2]
     print(described(into, add(Root(into, storage_options), name, job_identity(opened.manifest))))

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pipeline.explore.labels import Labels
 
 EXPLORE = """\
-The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
-asks nothing of any other. Neighbours are exact over a sample of the rows, which the page names as one; `elmo-store index` makes
-an approximate index of all rows, which the page then offers. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
+The page is read-only and local: it is served on 127.0.0.1, answers only requests with the token in its address, and contacts no
+other server. Neighbours are exact over a sample of the rows, and the page says so; `elmo-store index` makes an approximate index
+of all rows, which the page then offers. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 """
 
 

@@ -23,8 +23,8 @@ formats:
 {FORMAT_LINES}
 
 docs/export.md describes the content of each, its order, and which programs were tried. The output is a file; for safetensors,
-datasets and webdataset a folder; for elmoformanylangs how its files' names begin. It takes its name when it is whole; rerun an
-interrupted command to start again. HDF5 needs an extra: pip install '.[export]' in elmo-store's checkout.
+datasets and webdataset a folder; for elmoformanylangs how its files' names begin. It gets its name when it is complete; rerun
+an interrupted command to start again. HDF5 needs an extra: pip install '.[export]' in elmo-store's checkout.
 """
 
 

@@ -157,7 +157,7 @@ def _on(manifest: "Manifest") -> str:
 
 
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="STORE", help="the output of the job, there already or not; any fsspec URL")
+    parser.add_argument("url", metavar="STORE", help="the job's output, which need not exist yet; any fsspec URL")
     add_option(parser, "--once", "print one line and end", False, "follow the job to its end")
     add_storage_options(parser, "the store")
     spec.add_embed_option(parser, "metrics_port")
@@ -166,7 +166,7 @@ def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
 def _check_watch(args: argparse.Namespace) -> None:
     """CommandError for metrics that can't be had."""
     if args.once and args.metrics_port is not None:
-        raise CommandError(Exit.BAD_USAGE, "--metrics-port is of a command that stays: leave out --once")
+        raise CommandError(Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --once")
     check_metrics_port(args.metrics_port, waits=True)
 
 
@@ -201,7 +201,7 @@ def _watch(args: argparse.Namespace) -> int:
             ) from None
         if args.once:
             raise
-        print(f"no job has begun at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
+        print(f"no job has started at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
     if args.once:
         snapshot = ProgressReader(root).look()
         print(snapshot.line())

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"  # in the store's folder, where no other file is named
 EPILOG = """\
-The page is self-contained: no script, nothing is asked of the network. What it says of text and vectors is of a sample that does
-not grow with the store. Needs the extra: pip install '.[plot]' in elmo-store's checkout.
+The page is self-contained: no scripts, no network. Figures of text and vectors come from a sample of bounded size.
+Needs the extra: pip install '.[plot]' in elmo-store's checkout.
 """
 
 

@@ -48,9 +48,9 @@ EPILOG = """\
 FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads,
 softmax.safetensors, which perplexity needs and embedding does not, and training/ with the checkpoints, the curve, the
 held-out points, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
-weights so far; --resume goes on exactly from there. --resume FILE goes on from another run's checkpoint in a new folder,
+weights so far; --resume continues exactly from there. --resume FILE continues another run's checkpoint in a new folder,
 for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own. Without
---max-tokens, --resume keeps the end that the run has. What may change: rate, warm-up, negatives and the end.
+--max-tokens, --resume keeps the run's end. On resume you may change the rate, warm-up, negatives and the end.
 
 --evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout, and
 leaves them in FOLDER/training/heldout.json.
@@ -182,7 +182,7 @@ def _train(args: argparse.Namespace) -> int:
     output = Path(args.output)
     folder = output / TRAINING
     if args.resume is None and (folder / "checkpoint.pt").exists():
-        raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
+        raise CommandError(Exit.REFUSED, f"{output} already holds a run: add --resume to continue it, or name another --output")
     options = model_options(DEFAULT_MODEL) if args.options == DEFAULT_MODEL else read_options(args.options)
     corpus = _corpus(args, folder / "corpus")
     heldout = _heldout(args)
@@ -191,7 +191,7 @@ def _train(args: argparse.Namespace) -> int:
         parameters = sum(value.numel() for value in trainer.network.parameters.values())
         print(
             f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
-            f"{corpus.vocabulary.n_classes - 3:,} of them told apart; {parameters:,} "
+            f"{corpus.vocabulary.n_classes - 3:,} of them distinguished; {parameters:,} "
             f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
             flush=True,
         )
@@ -202,7 +202,7 @@ def _train(args: argparse.Namespace) -> int:
     _report(evaluations, folder)
     if ended == "tokens":
         return Exit.COMPLETE
-    print("Stopped before the end; the same command with --resume goes on from here.", file=sys.stderr)
+    print("Stopped before the end; rerun the same command with --resume to continue.", file=sys.stderr)
     return Exit.INCOMPLETE
 
 

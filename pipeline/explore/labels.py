@@ -84,7 +84,7 @@ def read_labels(url: str, store: Store, storage_options: Mapping[str, Any] | Non
         numbers.append(number)
         rows.append(cells)
     if not rows:
-        raise LabelError(f"{url}: there is no label after the first line, which names the columns")
+        raise LabelError(f"{url}: there are no labels after the first line, which names the columns")
     where = [f"{url}, line {number}" for number in numbers]
     sentence = _sentences(columns[0], [cells[0] for cells in rows], where, store)
     token = _tokens(sentence, [cells[1] for cells in rows], where, store) if of_tokens else [0] * len(rows)

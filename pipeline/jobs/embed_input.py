@@ -110,7 +110,7 @@ def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
 def _from_stdin(options: EmbedOptions, path: Path) -> Input:
     """Standard input as one stream, its bytes in a file at ``path``."""
     if len(options.inputs) > 1:
-        raise CommandError(Exit.BAD_USAGE, "- (standard input) stands alone: name files, or pipe all of them in")
+        raise CommandError(Exit.BAD_USAGE, "- (standard input) can't be combined with files: name files, or pipe all of them in")
     kind, settings = options.input_format, ReadSettings(**options.read_settings())
     if kind == "parquet":
         raise CommandError(Exit.BAD_USAGE, "Parquet can't be read from standard input, its end comes first: write it to a file")

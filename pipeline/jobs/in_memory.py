@@ -62,5 +62,5 @@ def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:
     tokens = tuple(sentence)
     for token in tokens:
         if not isinstance(token, str):
-            raise TypeError(f"a sentence is a string or a sequence of tokens; {token!r} is no token")
+            raise TypeError(f"a sentence is a string or a sequence of tokens; {token!r} is not a token")
     return tokens

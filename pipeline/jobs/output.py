@@ -59,7 +59,7 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
         if any(not rel.startswith(f"{LEASES}/") for rel in root.list()):
             raise CommandError(
                 Exit.REFUSED,
-                f"{root} holds files and is no store of ours (no {MANIFEST} in it): give another --output; "
+                f"{root} holds files but is not a store (no {MANIFEST} in it): give another --output; "
                 "--overwrite removes stores only",
             ) from None
         return None

@@ -105,8 +105,8 @@ def check_precision(asked: str, device: str) -> None:
     if problem := "it is for CPUs" if device == "cuda" else int8_problem():
         raise CommandError(
             Exit.BAD_USAGE,
-            f"--precision int8: {problem}; take --precision bfloat16. A job begun in int8 is continued on a machine that has "
-            "it, or begun again with --overwrite",
+            f"--precision int8: {problem}; use --precision bfloat16. A job started in int8 resumes on a machine that has "
+            "it, or starts again with --overwrite",
         )
 
 

@@ -95,7 +95,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     except (OSError, StoreError) as error:  # what ended the job tells more than what is missing now
         if running.failure is None:
             raise
-        text = f"incomplete: {_said(running.failure)}; what is written stays, the same command again continues"
+        text = f"incomplete: {_said(running.failure)}; finished work is kept; rerun the same command to resume"
         raise CommandError(Exit.INCOMPLETE, text) from error
 
 
@@ -122,7 +122,7 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
             job = running.job = submit(pipeline, options)
             if made := only_prepares(options):
                 running.keeps_lease = True  # for whoever runs it
-                print(f"{made}. The store's start stands at {running.root}.")
+                print(f"{made}. The unfinished store is at {running.root}.")
                 return False
             if job.id:
                 running.holder.say_job(job.id, job.console, job.cancel)
@@ -152,7 +152,7 @@ def incomplete(running: Running) -> Exit:
         root.put_json(PROBLEM, {"message": explain(root, failure)})
     of = f" (job {job.id})" if job is not None and job.id else ""
     print(f"elmo-store {running.command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
-    print("What is written stays; the same command again continues with the rest.", file=sys.stderr)
+    print("Finished work is kept; rerun the same command to resume.", file=sys.stderr)
     return Exit.INCOMPLETE
 
 
@@ -167,7 +167,7 @@ def stopped(root: Root, job: SubmittedJob | None, by: str) -> bool:
             where = f" at {job.console}" if job.console else ""
             say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
             return False
-    text = f"stopped by {by}{kept(root)}; the same command continues"
+    text = f"stopped by {by}{kept(root)}; rerun the same command to resume"
     with suppress(OSError, StoreError):  # for whoever watches
         root.put_json(PROBLEM, {"message": text, "kind": STOPPED})
     say(f"\n{text}")

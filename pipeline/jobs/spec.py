@@ -79,25 +79,25 @@ class EmbedOptions:
         "JSON, CSV, Parquet: field with the record's id", unset="none, ids are FILE:POSITION", metavar="NAME", formats=_FIELDS
     )
     keep_fields: str | None = _option(
-        "reading", "fields of JSON, CSV, Parquet, columns of CoNLL (upos, head, …; 4 is the fourth), comments of CoNLL-U, that "
-        "sentences keep as columns, each perhaps under another name or of a said type, not the sample's "
-        f"({', '.join(FIELD_TYPES)}); all = all that a sample has",
+        "reading", "fields to keep as columns: of JSON, CSV, Parquet, columns of CoNLL (upos, head, …; 4 is the fourth), "
+        f"comments of CoNLL-U; rename with =COLUMN, set the type with :TYPE ({', '.join(FIELD_TYPES)}); all keeps every field of "
+        "the sample",
         unset="none; with --into, the collection's",
         metavar="NAME[=COLUMN][:TYPE],…|all", formats=(*_FIELDS, "conllu", "conll"), job=True,
     )  # fmt: skip
     tokenizer: str | None = _read(
-        "how a string becomes tokens; unicode splits at white space of every kind, as allennlp elmo and bilm-tf do",
+        "how a string becomes tokens; unicode splits at all Unicode white space, as allennlp elmo and bilm-tf do",
         unset="auto = whitespace for lines, ptb for text and text fields", choices=("auto", "ptb", "whitespace", "unicode"),
         formats=("lines", "text", *_FIELDS),
     )  # fmt: skip
     document: str | None = _read(
-        "what a document is, whose number is in ids: a line, a paragraph (whose lines run on), the whole file of text; sentence: "
-        "a string of JSON, CSV, Parquet is one sentence", unset="auto, lines or paragraphs by the looks of the text",
+        "what a document is: a line, a paragraph, or a whole file of text; sentence: "
+        "a string of JSON, CSV, Parquet is one sentence", unset="auto: lines or paragraphs, inferred from the text",
         choices=("auto", "line", "paragraph", "file", "sentence"), formats=("text", *_FIELDS),
         formats_of={"file": ("text",), "sentence": _FIELDS},
     )  # fmt: skip
     keep_text: bool = _read(
-        "lines: also keep each line as it stands (column text of sentences/), by which export --format allennlp names it",
+        "lines: also keep each original line (column text of sentences/), which export --format allennlp uses as its name",
         False, formats=("lines",),
     )  # fmt: skip
     encoding: str | None = _read(
@@ -106,21 +106,21 @@ class EmbedOptions:
     )  # fmt: skip
     max_sentences: int | None = _read("read only the first N sentences of the input", unset="all", type=int, least=1)
     on_bad_file: str = _read(
-        "a damaged file: stop = the job ends once all files are looked at, and names every bad one; reject = what comes before "
-        "the damage is read, the rest is one rejected record", "stop", choices=("stop", "reject"),
+        "a damaged file: stop = check all files, then end and name every bad one; reject = keep everything before the damage "
+        "and record the rest as one reject", "stop", choices=("stop", "reject"),
     )  # fmt: skip
     max_reject_rate: float = _option(
-        "reading", "end before computing if more than this share of the records that are not blank is refused; 1 = never",
+        "reading", "end before computing if more than this share of non-blank records is refused; 1 = never",
         MAX_REJECT_RATE, type=float, metavar="SHARE",
     )  # fmt: skip
     store: str = _write("form of the store", "zarr", choices=tuple(STORES), job=True)
     states: str | None = _write(
-        "keep only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2; then mix has no layers to weigh", unset="all",
+        "keep only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2; such a store can't be mixed", unset="all",
         metavar="NAME,…",
     )  # fmt: skip
     dtype: str = _write(
-        "numbers as stored; int8 has a scale per vector and takes half of float16 (cosine 0.9999)", "float16", choices=DTYPES,
-        job=True,
+        "numbers as stored; int8 has a scale per vector and takes half the space of float16 (cosine 0.9999)", "float16",
+        choices=DTYPES, job=True,
     )  # fmt: skip
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
     shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, job=True)
@@ -131,10 +131,10 @@ class EmbedOptions:
         "checksum of each inner chunk (Zarr) or page (Parquet), which every reader then reads whole and checks", "none",
         choices=CHECKSUMS, job=True,
     )  # fmt: skip
-    overwrite: bool = _write("first remove the store that stands at the output; anything else there stays", False)
+    overwrite: bool = _write("first remove the store at the output; other files there are kept", False)
     take_over: bool = _write(
         "take the output from another run at once; that run stops before its next write", False,
-        "refuse while the other run gives signs of life",
+        "refuse while the other run is alive",
     )  # fmt: skip
     precision: str = _compute(
         "precision of products: float32; tf32 (GPU); bfloat16 (twice as fast where a CPU has it; cosine to float32 0.9999); "
@@ -275,7 +275,7 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     rows = options.shard_rows
     if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
         near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
-        problems.append(f"--shard-rows {rows} is no multiple of {ZARR_CHUNK_ROWS} rows: take {near}")
+        problems.append(f"--shard-rows {rows} is not a multiple of {ZARR_CHUNK_ROWS} rows: use {near}")
     for option in _marked("least"):
         value, least = getattr(options, option.name), option.metadata["least"]
         if value is not None and value < least:
@@ -289,9 +289,9 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     if options.input_format != "auto":
         problems += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):
-        problems.append(f"--encoding {options.encoding} is no text encoding that Python knows: try utf-8, latin-1 or utf-16")
+        problems.append(f"--encoding {options.encoding} is not a text encoding that Python knows: try utf-8, latin-1 or utf-16")
     if not 0 <= options.max_reject_rate <= 1:
-        problems.append(f"--max-reject-rate {options.max_reject_rate} is no share: give 0 to 1, such as 0.1")
+        problems.append(f"--max-reject-rate {options.max_reject_rate} is not a share: give 0 to 1, such as 0.1")
     if not options.place.strip() and not options.dry_run:
         problems.append("--output is empty: name the folder or URL of the store to write")
     if options.into and (options.output or options.overwrite):

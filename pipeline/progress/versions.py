@@ -88,5 +88,5 @@ def unfinished_lines(begun: Sequence[dict[str, Any]]) -> list[str]:
         done = f"{one['shards_done']:,} of {one['shards']:,} shards" if one["shards"] else "its input was still being read"
         writer = f", {one['writer']}" if one["writer"] else ""
         lines.append(f"  members/{one['member']}: of {one['files']}, {done}{writer}")
-    told = "unfinished members (the command that began one continues it; to give it up, remove its folder):"
+    told = "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):"
     return [told, *lines] if lines else []

@@ -173,7 +173,7 @@ def refused(figures: StoreFigures) -> str:
     ]
     seen = sum(figures.refused.counts.values())
     note = "" if seen == total else f" Reasons of {seen:,} of them, from a sample of the parts:"
-    return f"<p>{quantity(total, 'record')} refused; each stands as a sentence without tokens.{note}</p>" + table(
+    return f"<p>{quantity(total, 'record')} refused; each is kept as a sentence without tokens.{note}</p>" + table(
         rows, ("reason", "records", "examples")
     )
 

@@ -126,7 +126,7 @@ def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> SubmittedJob:
         raise CommandError(
             Exit.BAD_LOCATION,
             f"{runner_name(options)} did not take the job: {worker_error(str(error)) or repr(error)}\n"
-            "Nothing was computed; what stands at the output is the job's start only.",
+            "Nothing was computed; the output holds only the job's plan.",
         ) from error
 
 

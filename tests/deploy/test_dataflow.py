@@ -151,7 +151,7 @@ def pooling(folder: Path) -> list[str]:
 def test_pooling_submits_descriptions_alone_and_says_that_nothing_was_made(tmp_path: Path) -> None:
     with cloud_server() as cloud:
         _, err = run(cloud, tmp_path, pooling(tmp_path)).communicate(timeout=240)
-        assert "was not made: give the same command again" in err  # the stand-in says that the job is done, and has no workers
+        assert "was not made: rerun the same command" in err  # the stand-in says that the job is done, and has no workers
         (job,) = cloud.jobs
         assert re.fullmatch("elmo-store-mix-[-a-z0-9]*out-[0-9a-f]{8}", job["name"])
         stages = " ".join(transform.unique_name for transform in pipeline_of(cloud).components.transforms.values())

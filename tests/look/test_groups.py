@@ -90,7 +90,7 @@ def test_a_word_s_occurrences_are_grouped_by_labels_from_a_file(
         ("id\t \n", "line 1: column 2 has no name"),
         ("id\ta\ta\n", "line 1: 'a' is the name of another column"),
         ("id\ttopic\n", "line 1: 'topic' is the name of a field"),
-        ("id\tsense\n\n", "no label after the first line"),
+        ("id\tsense\n\n", "no labels after the first line"),
         ("sentence\tsense\n0\tx\ty\n", "line 2: 3 columns between tabs, the first line names 2"),
         ("sentence\tsense\n0\tx\n\n4\tx\n", "line 4: '4' is not a sentence's number: a whole number from 0 to 3"),
         ("sentence\tsense\n²\tx\n", "line 2: '²' is not a sentence's number"),

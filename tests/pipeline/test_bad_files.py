@@ -164,7 +164,7 @@ def test_a_wrong_format_is_told_once_and_has_no_claim_on_the_output(
         assert main([*command, "jsonl"]) == Exit.BAD_LOCATION
         said = capsys.readouterr().err
         assert said.count("6 of 6 records were refused") == 1
-        assert "the same command again continues" not in said
+        assert "rerun the same command to resume" not in said
     assert main(["watch", "--once", str(out)]) == Exit.INCOMPLETE
     assert "records were refused" in capsys.readouterr().out
     other = tmp_path / "other"

@@ -55,7 +55,7 @@ def test_what_can_and_can_t_come_from_standard_input(
     assert embed(tmp_path / "json", "--input-format", "json", inputs=["-"]) == Exit.COMPLETE
     assert [s.id for s in elmo_store.open(str(tmp_path / "json"))] == ["stdin:0:0", "stdin:1"]
     assert embed(tmp_path / "no", inputs=["-", str(corpus)]) == Exit.BAD_USAGE
-    assert "stands alone" in capsys.readouterr().err
+    assert "can't be combined with files" in capsys.readouterr().err
     assert embed(tmp_path / "no", "--input-format", "parquet", inputs=["-"]) == Exit.BAD_USAGE
     assert "Parquet can't be read from standard input" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()

@@ -210,7 +210,7 @@ def test_an_unknown_protocol_is_called_one(
     assert main(UNKNOWN[option].split()) == Exit.BAD_LOCATION
     said = capsys.readouterr().err
     what = {"--output": "output", "--into": "output", "STORE": "store"}.get(option, option)
-    assert f"the {what} foo://x can't be used: foo is no protocol that fsspec knows: check its spelling" in said
+    assert f"the {what} foo://x can't be used: fsspec knows no protocol foo: check its spelling" in said
     assert said.count("\n") == 1
 
 
@@ -280,8 +280,8 @@ def test_processes_of_this_machine_share_its_cores() -> None:
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        (EmbedOptions(("x",), "y", shard_rows=1000), "take 1024"),
-        (EmbedOptions(("x",), "y", shard_rows=0), "take 128"),
+        (EmbedOptions(("x",), "y", shard_rows=1000), "use 1024"),
+        (EmbedOptions(("x",), "y", shard_rows=0), "use 128"),
         (EmbedOptions(("x",), "y", max_sentences=0), "give 1 or more"),
         (EmbedOptions(("x",), "y", input_format="lines", id_field="id"), "leave it out"),
         (EmbedOptions(("x",), "y", input_format="text", document="sentence"), "--document sentence belongs to jsonl"),

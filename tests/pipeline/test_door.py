@@ -84,7 +84,7 @@ def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
     assert embed(tmp_path / "store", *options) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
     err = capsys.readouterr().err
     assert words in err
-    assert "the same command again continues" not in err
+    assert "rerun the same command to resume" not in err
     assert not (tmp_path / "store").exists()
 
 

@@ -117,7 +117,7 @@ def test_ctrl_c_while_a_command_is_loaded_is_a_line(monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(command_line, "build_parser", interrupted)
         assert main(["embed", "--help"]) == Exit.INCOMPLETE
-    assert capsys.readouterr().err == "\nstopped by Ctrl-C; the same command continues\n"
+    assert capsys.readouterr().err == "\nstopped by Ctrl-C; rerun the same command to resume\n"
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(entry.importlib, "import_module", interrupted)

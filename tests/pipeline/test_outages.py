@@ -178,7 +178,7 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
         said = capsys.readouterr().err
         assert said.count("\n") == 1, said
         assert "can't be reached" in said
-        assert "same command again" in said
+        assert "rerun the same command" in said
         line.rate = 0.0
         for stage in (embed_stage, derive_stage):
             monkeypatch.setattr(stage, "write_shard", cutting(line, real[name], 3, 2.0))

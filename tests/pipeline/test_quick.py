@@ -40,7 +40,7 @@ def test_strings_are_tokenised_lists_are_not(tiny_model: Path) -> None:
 def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
     with pytest.raises(TypeError, match="a list of sentences"):
         elmo_store.embed("one string", str(tiny_model))
-    with pytest.raises(TypeError, match="3 is no token"):
+    with pytest.raises(TypeError, match="3 is not a token"):
         elmo_store.embed([["a", 3]], str(tiny_model))  # type: ignore[list-item]
     with pytest.raises(KeyError, match="no state 'fwd9'"):
         elmo_store.embed(["a"], str(tiny_model))[0]["fwd9"]

@@ -124,7 +124,7 @@ def test_a_signal_ends_a_job_with_a_message_and_its_code(
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INCOMPLETE
     name = "Ctrl-C" if number == signal.SIGINT else number.name
-    assert re.search(rf"^stopped by {name}: [\d,]+ of [\d,]+ shards kept; the same command continues$", said, re.MULTILINE)
+    assert re.search(rf"^stopped by {name}: [\d,]+ of [\d,]+ shards kept; rerun the same command to resume$", said, re.MULTILINE)
     watched = run_command("watch", "--once", str(out))
     assert watched.stdout.startswith(f"stopped by {name}: ")
     assert watched.returncode == Exit.INCOMPLETE

@@ -131,8 +131,8 @@ def stop_for_bad_files(root: Root) -> None:
     if n > FILES_SHOWN:
         lines.append(f"… and {n - FILES_SHOWN} more")
     lines.append(
-        "Mend or replace them and give the same command again: the other files are not read again. Or --on-bad-file reject: "
-        "of a damaged file what comes before the damage is taken."
+        "Repair or replace them, then rerun the same command: the other files are not read again. Or add --on-bad-file reject, "
+        "which keeps everything before the damage."
     )
     stop(root, lines)
 

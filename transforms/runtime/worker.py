@@ -80,7 +80,7 @@ class Health:
                 return
             n, self._n = self._n, 0
         raise WorkerBrokenError(
-            f"{n} shards in a row failed on {this_worker()} for reasons that are not theirs, the last one {self._last}"
+            f"{n} consecutive shards failed on {this_worker()}, apparently not because of the data; last error: {self._last}"
         )
 
 
