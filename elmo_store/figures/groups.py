@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_store.format.fields import TOKEN, KeptField
 from elmo_store.reading.store import StoreReader
@@ -54,22 +53,18 @@ def field_groups(store: StoreReader, blocks: Sequence[int], n_groups: int = 12) 
         yield FieldGroups(field, groups, len(tokens), sum(map(len, tables)))
 
 
-def values_at(store: StoreReader, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str]:
-    """The field's value of each token: of its sentence, or its own. ``position``: of its row in the sentence, BOS counted."""
+def values_at(store: StoreReader, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str | None]:
+    """The field's value of each token, None where it has none: of its sentence, or its own.
+
+    ``position``: of its row in the sentence, BOS counted.
+    """
     numbers, place = np.unique(np.asarray(sentence, np.int64), return_inverse=True)
     values, edge = store.table(numbers.tolist(), [name])[name].to_pylist(), int(store.boundaries)
-    if store.fields[name].per != TOKEN:
-        return [shown(values[at]) for at in place.tolist()]
-    own = [values[at] or [] for at in place.tolist()]
-    return [shown(listed[at - edge] if 0 <= at - edge < len(listed) else None) for listed, at in zip(own, position, strict=True)]
-
-
-def divided(values: Sequence[str], n_groups: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Names of so many groups at most, the last of them of all other values; and the group of each value."""
-    commonest = [value for value, _ in Counter(sorted(values)).most_common()]
-    names = commonest if len(commonest) <= n_groups else [*commonest[: n_groups - 1], f"{len(commonest) - n_groups + 1} others"]
-    place = {value: min(i, len(names) - 1) for i, value in enumerate(commonest)}
-    return names, np.array([place[value] for value in values], np.int64)
+    own = [values[at] for at in place.tolist()]
+    if store.fields[name].per == TOKEN:
+        tokens = [at - edge for at in position]
+        own = [v[at] if v and 0 <= at < len(v) else None for v, at in zip(own, tokens, strict=True)]
+    return [None if value is None else str(value) for value in own]
 
 
 def shown(value: object) -> str:

@@ -6,6 +6,7 @@ one label or more. Nothing is quoted; an empty label is none.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +15,49 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
-from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
+from elmo_store.figures.groups import grouped_fields, values_at
 from elmo_store.store import Store
 from pipeline.cli.label_files import LabelError, lines_of
 
 Int = npt.NDArray[np.int64]
 SENTENCE_COLUMNS, TOKEN_COLUMN = ("id", "sentence"), "token"
 IDS_AT_ONCE = 1 << 16
-MOST_GROUPS = 5  # there is a colour for each
-Groups = tuple[list[str], Int]  # names, and the group of each occurrence
+MOST_GROUPS = 9  # of labels: there is a colour for each; unlabelled occurrences are one more
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Occurrences by their labels.
+
+    Attributes:
+        labels: [n] each one's, None without. names: of the groups, those of most occurrences first. group: [n] each one's.
+        others: the group of all labels that have none of their own; unlabelled: that of occurrences without a label. None where
+            there are none.
+    """
+
+    labels: Sequence[str | None]
+    names: Sequence[str]
+    group: Int
+    others: int | None
+    unlabelled: int | None
+
+    def labelled(self) -> tuple[Int, Int]:
+        """Which occurrences have a label [m], and a number for each one's [m]; all labels count, not the groups."""
+        rows = np.array([i for i, label in enumerate(self.labels) if label is not None], np.int64)
+        return rows, np.unique([str(self.labels[i]) for i in rows], return_inverse=True)[1].astype(np.int64)
+
+
+def grouped(labels: Sequence[str | None], most: int = MOST_GROUPS) -> Grouping:
+    """A group of each label, of at most ``most`` of them the last for all other labels; one more without a label."""
+    commonest = [label for label, _ in Counter(sorted(label for label in labels if label is not None)).most_common()]
+    rest = len(commonest) - most + 1 if len(commonest) > most else 0
+    names = [*commonest[: most - 1], f"{rest} others"] if rest else commonest
+    others = most - 1 if rest else None
+    place: dict[str | None, int] = {label: min(i, most - 1) for i, label in enumerate(commonest)}
+    place[None] = len(names)
+    unlabelled = len(names) if None in labels else None
+    names = names if unlabelled is None else [*names, "unlabelled"]
+    return Grouping(labels, names, np.array([place[label] for label in labels], np.int64), others, unlabelled)
 
 
 @dataclass(frozen=True)
@@ -38,11 +73,11 @@ class Labels:
     of_tokens: bool
     values: Mapping[str, Sequence[str]]
 
-    def at(self, name: str, sentence: Sequence[int], token: Sequence[int]) -> list[str]:
-        """The label of each token; `shown` of None where it has none."""
+    def at(self, name: str, sentence: Sequence[int], token: Sequence[int]) -> list[str | None]:
+        """The label of each token, None where it has none."""
         keys = zip(sentence, token if self.of_tokens else [0] * len(sentence), strict=True)
         places, values = map(self.places.get, keys), self.values[name]
-        return [shown(None if place is None else values[place] or None) for place in places]
+        return [None if place is None else values[place] or None for place in places]
 
 
 class Groupings:
@@ -55,16 +90,17 @@ class Groupings:
     def __init__(self, store: Store, labels: Labels | None) -> None:
         self._store, self._labels = store, labels
         self.names = [field.name for field in grouped_fields(store)] + list(labels.values if labels else ())
-        self._last: tuple[tuple[str, str], Groups] = (("", ""), ([], np.empty(0, np.int64)))
+        self._last: tuple[tuple[str, str], Grouping] = (("", ""), grouped(()))
 
-    def of(self, name: str, word: str, text: VectorSample, indices: Int) -> Groups:
-        """The groups by one of `names` of a word's occurrences, these rows of the sample; those asked for last are kept."""
+    def of(self, name: str, word: str, text: VectorSample, indices: Int) -> Grouping:
+        """A word's occurrences, these rows of the sample, by one of `names`; the one asked for last is kept."""
         if self._last[0] != (word, name):
-            sentence, position = text.sentence[indices].tolist(), text.position[indices].tolist()
-            self._last = ((word, name), divided(self._values(name, sentence, position), MOST_GROUPS))
+            labels = self.values(name, text.sentence[indices].tolist(), text.position[indices].tolist())
+            self._last = ((word, name), grouped(labels))
         return self._last[1]
 
-    def _values(self, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str]:
+    def values(self, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str | None]:
+        """The label of each token, None where it has none. ``position``: of its row in the sentence, BOS counted."""
         if self._labels is not None and name in self._labels.values:
             edge = int(self._store.boundaries)
             return self._labels.at(name, sentence, [at - edge for at in position])

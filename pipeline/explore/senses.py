@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.vectors import Float, unit
+from pipeline.explore.labels import Grouping
+from pipeline.explore.scores import accuracy
 
 MOST_CLUSTERS = 5
 CUT_AXES = 10  # principal axes that k-means looks at
@@ -29,30 +31,40 @@ class Senses:
     """Occurrences of a word by one layer or mix.
 
     Attributes:
-        points: [n, 2] along the first two principal components. explained: share of the variance in each.
         group: [n] cluster of each, 0 the largest. silhouette: of the clusters by cosine distance, None for one cluster.
     """
 
-    points: Float
-    explained: tuple[float, float]
     group: Int
     silhouette: float | None
 
 
-def word_map(vectors: Float, groups: tuple[list[str], Int] | None) -> dict[str, Any]:
-    """A map of occurrences in the clusters found, or in these groups: then with the silhouette of them, too."""
-    found = senses(vectors)
-    clusters = int(found.group.max()) + 1
-    names, group = groups or ([f"cluster {k + 1}" for k in range(clusters)], found.group)
-    of_groups = silhouette(unit(vectors), group) if groups and len(np.unique(group)) > 1 else None
-    return {
-        **coordinates(found.points),
-        "explained": found.explained,
-        "clusters": clusters,
-        "silhouette": found.silhouette,
-        "of_labels": of_groups,
-        "groups": names,
-        "group": group.tolist(),
+def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
+    """A map of occurrences in the clusters found, or by their labels: then the scores are those of the labels, all of them.
+
+    ``explained`` is None where all occurrences are one vector, and so is each score that has no meaning.
+    """
+    x = _along_principal_axes(unit(vectors))
+    variances = (x * x).mean(axis=0)
+    total = float(variances.sum())
+    explained = [float(share) for share in variances[:2] / total] if total > SAME else None
+    drawn = {**coordinates(_plane(x)), "explained": explained}
+    if grouping is None:
+        found = senses(vectors)
+        names, scores = [f"cluster {k + 1}" for k in range(int(found.group.max()) + 1)], {"silhouette": found.silhouette}
+        return (
+            drawn
+            | scores
+            | {"accuracy": None, "groups": names, "group": found.group.tolist(), "others": None, "unlabelled": None}
+        )
+    rows, label = grouping.labelled()
+    told_apart = len(np.unique(label)) > 1 and explained is not None
+    return drawn | {
+        "silhouette": silhouette(unit(vectors[rows]), label) if told_apart else None,
+        "accuracy": accuracy(vectors[rows], label) if told_apart else None,
+        "groups": grouping.names,
+        "group": grouping.group.tolist(),
+        "others": grouping.others,
+        "unlabelled": grouping.unlabelled,
     }
 
 
@@ -63,13 +75,9 @@ def coordinates(plane: npt.NDArray[Any]) -> dict[str, list[float]]:
 
 
 def senses(vectors: Float) -> Senses:
-    """The occurrences [n, d] in a plane and in clusters; the same every time."""
+    """The clusters of the occurrences [n, d]; the same every time."""
     x = _along_principal_axes(unit(vectors))
-    variances = (x * x).mean(axis=0)
-    total = float(variances.sum())
-    shares = variances / max(total, 1e-30)
-    group, best = _clusters(x) if total > SAME else (np.zeros(len(x), np.int64), None)
-    return Senses(_plane(x), (float(shares[0]), float(shares[1])), group, best)
+    return Senses(*(_clusters(x) if _varies(x) else (np.zeros(len(x), np.int64), None)))
 
 
 def principal_plane(vectors: Float) -> Float:
@@ -105,9 +113,12 @@ def _along_principal_axes(units: Float) -> Float:
     return padded
 
 
+def _varies(x: Float) -> bool:
+    return float((x * x).mean(axis=0).sum()) > SAME
+
+
 def _plane(x: Float) -> Float:
-    varies = float((x * x).mean(axis=0).sum()) > SAME
-    return x[:, :2] if varies else np.zeros((len(x), 2), np.float32)
+    return x[:, :2] if _varies(x) else np.zeros((len(x), 2), np.float32)
 
 
 def _clusters(x: Float) -> tuple[Int, float | None]:

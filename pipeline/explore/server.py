@@ -89,7 +89,7 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
 
     def neighbours(q: dict[str, str]) -> dict[str, Any]:
         layers, approximate = q.get("layers") != "0", q.get("approximate") == "1"
-        return service.neighbours(q.get("token", ""), _numbers(q), layers=layers, approximate=approximate)
+        return service.neighbours(q.get("token", ""), _numbers(q), q.get("by", ""), layers=layers, approximate=approximate)
 
     def word(q: dict[str, str]) -> dict[str, Any]:
         return service.word(q.get("word", ""), _numbers(q) or (), q.get("by", ""), layers=q.get("layers") != "0")
@@ -106,6 +106,8 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         Route("/api/sentence", api(lookups, lambda q: service.sentence(_whole(q, "number")))),
         Route("/api/neighbours", api(vectors, neighbours)),
         Route("/api/word", api(words, word)),
+        Route("/api/suggest", api(words, lambda q: service.suggested(q.get("word", ""), q.get("by", "")))),
+        Route("/api/umap-stage", api(lookups, lambda _: service.umap_stage())),
         Route("/api/umap", api(planes, lambda q: service.umap(q.get("word", ""), _numbers(q) or ()))),
         Route("/api/pair", api(vectors, lambda q: service.pair(q.get("first", ""), q.get("second", ""), _numbers(q)))),
         Route("/api/embed", embed, methods=["POST"]),

@@ -4,6 +4,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from elmo_store.figures.vectors import Float, unit
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
-from pipeline.explore.labels import Groupings, Labels
+from pipeline.explore.labels import Grouping, Groupings, Labels
 from pipeline.explore.neighbours import Index, Neighbour, RowSample, layer_names, layers_of, open_index, query_layers
+from pipeline.explore.scores import Suggestion, suggest
 from pipeline.explore.search import TextSearch, hit
 from pipeline.explore.senses import coordinates, principal_plane, word_map
 from pipeline.explore.umap_plane import UmapError, UmapProcess
@@ -161,12 +163,14 @@ class ExplorerService:
         return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": code}
 
     def neighbours(
-        self, token: str, s: Sequence[float] | None, *, layers: bool = True, approximate: bool = False
+        self, token: str, s: Sequence[float] | None, by: str = "", *, layers: bool = True, approximate: bool = False
     ) -> dict[str, Any]:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
 
         ``token``: a row's number, or KEY:POSITION in an own sentence. Of layer 0, where a word is one vector, the nearest words.
+        ``by``: a field or label whose value stands with each.
         """
+        self._check_field(by)
         row, query = self._query(token)
         searcher = self._searcher(approximate)
         answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(searcher), "norm": None}
@@ -175,10 +179,10 @@ class ExplorerService:
             for layer, name in enumerate(self._names):
                 types = layer == 0 and self._kind == "states"
                 found = searcher.nearest(query, self._alone(layer), NEIGHBOURS, row, types=types)
-                answer["layers"].append({"name": name, "found": self._shown(found)})
+                answer["layers"].append({"name": name, "found": self._shown(found, by)})
         if s is not None and self._kind == "states":
             weights = self._weights(s)
-            answer["mix"] = self._shown(searcher.nearest(query, weights, NEIGHBOURS, row))
+            answer["mix"] = self._shown(searcher.nearest(query, weights, NEIGHBOURS, row), by)
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
@@ -186,19 +190,47 @@ class ExplorerService:
         """A word's occurrences in the sample: a map of them by the mix with these weights, and one by each layer.
 
         At most `OCCURRENCES` of them, drawn at random, in clusters or ``by`` a field or label. Without ``layers`` the mix's map
-        alone, without the occurrences' text.
+        alone, without the occurrences' text and labels.
         """
         sample, indices, found = self._occurrences(word)
         wanted = self._wanted(s, layers)
-        if by and by not in self._groupings.names:
-            raise BadRequestError(f"no groups can be made by {by!r}")
-        groups = self._groupings.of(by, word, sample.text, indices) if by else None
+        grouping = self._grouping(word, by, sample, indices) if by else None
         self._take_one_thread()
         maps = [
-            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), groups)} for name, weights in wanted.items()
+            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), grouping)} for name, weights in wanted.items()
         ]
-        points = [self._point(int(i)) for i in indices] if layers else []
-        return {"word": word, "found": found, "of": len(sample), "points": points, "maps": maps}
+        answer = {"word": word, "found": found, "of": len(sample), "points": [], "labels": None, "maps": maps}
+        if layers:
+            answer["points"] = self._points(sample, indices)
+            answer["labels"] = None if grouping is None else grouping.labels
+        return answer
+
+    def suggest(self, word: str, by: str) -> Suggestion:
+        """The mix that tells a word's occurrences apart best by a field or label. BadRequestError where there is none."""
+        sample, indices, _ = self._occurrences(word)
+        if self._kind != "states":
+            raise BadRequestError("a mixed store has no layers to weigh")
+        rows, label = self._grouping(word, by, sample, indices).labelled()
+        self._take_one_thread()
+        layers = [sample.mixed(indices[rows], self._alone(layer)) for layer in range(len(self._names))]
+        try:
+            return suggest(layers, label)
+        except ValueError as error:
+            raise BadRequestError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
+
+    def suggested(self, word: str, by: str) -> dict[str, Any]:
+        """What `suggest` finds, for the page."""
+        found = self.suggest(word, by)
+        return {**asdict(found), "layer": self._names[found.layer], "said": self.said_of(found)}
+
+    def said_of(self, found: Suggestion) -> str:
+        """A suggestion in words."""
+        s = " ".join(f"{share:.2f}" for share in found.s)
+        return (
+            f"s {s}: 1-NN accuracy {found.accuracy:.3f}, {found.accuracy - found.layer_accuracy:.3f} more than "
+            f"{self._names[found.layer]} alone ({found.layer_accuracy:.3f}), leave-one-out on {found.occurrences:,} labelled "
+            f"occurrences; the best of {found.mixes} mixes"
+        )
 
     def umap(self, word: str, s: Sequence[float]) -> dict[str, Any]:
         """The same occurrences in a plane by UMAP of one mix."""
@@ -210,6 +242,10 @@ class ExplorerService:
         except UmapError as error:
             raise BadRequestError(str(error)) from error
 
+    def umap_stage(self) -> dict[str, str]:
+        """How far the plane by UMAP is that is being computed."""
+        return {"stage": self._umap.stage}
+
     def pair(self, first: str, second: str, s: Sequence[float] | None = None) -> dict[str, Any]:
         """Cosines between the tokens of two sentences, each a number or an own sentence's key: by the mix and by each layer."""
         sides = [self._tokens_of(key) for key in (first, second)]
@@ -218,7 +254,7 @@ class ExplorerService:
         maps = []
         for name, weights in wanted.items():
             rows, columns = (unit(np.tensordot(np.array(weights, np.float32), layers, (0, 1))) for _, layers in sides)
-            maps.append({"name": name, "cosines": np.round(rows @ columns.T, 3).tolist()})
+            maps.append({"name": name, "cosines": (rows @ columns.T).tolist()})
         tokens = [tokens[:PAIR_TOKENS] for tokens, _ in sides]
         return {"tokens": tokens, "of": [len(tokens) for tokens, _ in sides], "maps": maps}
 
@@ -246,10 +282,21 @@ class ExplorerService:
             raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
         return sample, indices, found
 
-    def _point(self, index: int) -> dict[str, Any]:
-        text = self._ready().text
-        token = int(text.position[index]) - int(self._store.boundaries)
-        return {"row": int(text.row[index]), "token": token, **self._context(index)}
+    def _points(self, sample: RowSample, indices: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Occurrences of the sample in their context, with their sentences' ids."""
+        rows, sentences = sample.text.row[indices].tolist(), sample.text.sentence[indices].tolist()
+        numbers = sorted(set(sentences))
+        ids = dict(zip(numbers, self._store.table(numbers, ["id"])["id"].to_pylist(), strict=True))
+        context = [self._context(index) for index in indices.tolist()]
+        return [{"row": row, "id": ids[one["sentence"]], **one} for row, one in zip(rows, context, strict=True)]
+
+    def _grouping(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Grouping:
+        self._check_field(by)
+        return self._groupings.of(by, word, sample.text, indices)
+
+    def _check_field(self, by: str) -> None:
+        if by and by not in self._groupings.names:
+            raise BadRequestError(f"no groups can be made by {by!r}: there is {', '.join(self._groupings.names) or 'no field'}")
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
@@ -294,25 +341,33 @@ class ExplorerService:
             raise BadRequestError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
         return [float(share) / float(sum(s)) for share in s]
 
-    def _shown(self, neighbours: Sequence[Neighbour]) -> list[dict[str, Any]]:
-        return [{"row": n.row, "cosine": round(n.cosine, 4), **self._context(n.index, n.row)} for n in neighbours]
+    def _shown(self, neighbours: Sequence[Neighbour], by: str) -> list[dict[str, Any]]:
+        shown = [{"row": n.row, "cosine": n.cosine, **self._context(n.index, n.row)} for n in neighbours]
+        if by:
+            edge = int(self._store.boundaries)
+            labels = self._groupings.values(by, [one["sentence"] for one in shown], [one["token"] + edge for one in shown])
+            for one, label in zip(shown, labels, strict=True):
+                one["label"] = label
+        return shown
 
     def _context(self, index: int, row: int = -1) -> dict[str, Any]:
-        """A token among its neighbours in its sentence, and the sentence's number."""
-        if index >= 0 and self._sample is not None:
-            before, word, after = self._sample.text.context(index, CONTEXT)
-            return {"sentence": int(self._sample.text.sentence[index]), "before": before, "word": word, "after": after}
+        """A token among its neighbours in its sentence, the sentence's number, and the token's there."""
+        if index >= 0:
+            text = self._ready().text
+            before, word, after = text.context(index, CONTEXT)
+            at, number = int(text.position[index]) - int(self._store.boundaries), int(text.sentence[index])
+            return {"sentence": number, "token": at, "before": before, "word": word, "after": after}
         sentence = self._store.sentence_at(row)
         at = row - self._store.without_boundaries(sentence.span)[0]
         if not 0 <= at < len(sentence.tokens):
-            return {"sentence": sentence.index, "before": "", "word": "(boundary)", "after": ""}
+            return {"sentence": sentence.index, "token": at, "before": "", "word": "(boundary)", "after": ""}
         words = sentence.tokens
         before, after = " ".join(words[max(0, at - CONTEXT) : at]), " ".join(words[at + 1 : at + 1 + CONTEXT])
-        return {"sentence": sentence.index, "before": before, "word": words[at], "after": after}
+        return {"sentence": sentence.index, "token": at, "before": before, "word": words[at], "after": after}
 
     def _norms(self, states: Any) -> list[list[float]]:
         """[tokens][layers]."""
-        norms: list[list[float]] = np.linalg.norm(layers_of(states, self._kind), axis=2).astype(np.float64).round(3).tolist()
+        norms: list[list[float]] = np.linalg.norm(layers_of(states, self._kind), axis=2).tolist()
         return norms
 
     def _opening(self) -> str:

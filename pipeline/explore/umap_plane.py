@@ -1,13 +1,16 @@
 """A plane by UMAP, in a process of its own: its compiled loops hold the interpreter, and the page must go on meanwhile.
 
-The process is this file, run; it ends with its standard input. Vectors [n, d] and where they begin [n, 2] go in, pickled; a plane
-[n, 2] comes out, or text that says why not.
+The process is this file, run; it ends with its standard input. Vectors [n, d] and where they begin [n, 2] go in, pickled; pairs
+come out: ("stage", how far it is in words), and at last ("plane", [n, 2]) or ("error", why there is none).
 """
 
 import pickle
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,6 +31,7 @@ class UmapProcess:
     """Started when the first plane is asked for; one plane at a time."""
 
     def __init__(self) -> None:
+        self.stage = ""  # of the plane that is being computed
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -49,12 +53,16 @@ class UmapProcess:
             try:
                 pickle.dump((vectors, start), self._process.stdin)
                 self._process.stdin.flush()
-                answer: Array | str = pickle.load(self._process.stdout)
+                kind, answer = pickle.load(self._process.stdout)
+                while kind == "stage":
+                    self.stage = answer
+                    kind, answer = pickle.load(self._process.stdout)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 raise UmapError("UMAP's process ended before it answered: it may have had too little memory") from error
-        if isinstance(answer, str):
+        if kind == "error":
             raise UmapError(f"UMAP failed: {answer}")
-        return answer
+        plane: Array = answer
+        return plane
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -64,13 +72,36 @@ class UmapProcess:
             self._process = None
 
 
-def _plane(vectors: Array, start: Array) -> Array:
+class _Reports:
+    """A file for tqdm, which UMAP shows its rounds with: each share of them is reported."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+
+    def write(self, text: str) -> None:
+        if share := re.search(r"([0-9]+)%", text):
+            self._report(f"UMAP lays the points out: {share[1]}%")
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _plane(vectors: Array, start: Array, report: Callable[[str], None]) -> Array:
+    report("UMAP is being loaded: some seconds")
     import umap
 
+    report("UMAP looks for nearest neighbours; the first time it compiles itself, which takes up to a minute")
     begin = (start * (10 / np.abs(start).max())).astype(np.float32)
     settings = {"metric": "cosine", "random_state": 0, "n_jobs": 1, "init": begin}
-    plane: Array = umap.UMAP(n_neighbors=min(NEIGHBOURS, len(vectors) - 1), **settings).fit_transform(vectors)
+    shown = {"file": _Reports(report), "disable": False, "mininterval": 0.5}
+    model = umap.UMAP(n_neighbors=min(NEIGHBOURS, len(vectors) - 1), tqdm_kwds=shown, **settings)
+    plane: Array = model.fit_transform(vectors)
     return plane
+
+
+def _put(kind: str, value: object) -> None:
+    pickle.dump((kind, value), sys.stdout.buffer)
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -81,11 +112,9 @@ def main() -> None:
         except EOFError:
             return
         try:
-            answer: object = _plane(vectors, start)
+            _put("plane", _plane(vectors, start, partial(_put, "stage")))
         except Exception as error:  # the page is told, whatever it is
-            answer = f"{type(error).__name__}: {error}"
-        pickle.dump(answer, sys.stdout.buffer)
-        sys.stdout.flush()
+            _put("error", f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import elmo_store
@@ -79,3 +80,40 @@ def service(hostile_store: Path) -> "Iterator[ExplorerService]":
     made.wait()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def senses_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """240 occurrences of "bank" by a tiny model, with twelve senses that their sentences show; every tenth has none."""
+    folder = tmp_path_factory.mktemp("senses")
+    random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
+    chosen, records = random.Random(5), []
+    for i in range(240):
+        sense = chosen.choices(range(12), range(12, 0, -1))[0]
+        text = [*chosen.choices(["the", "of", "a", "in"], k=3), f"cue{sense}" if i % 3 else "no", "bank", f"end{sense}", "."]
+        records.append({"id": f"s{i}", "text": text, "sense": f"sense {sense}" if i % 10 else None, "topic": "money"})
+    (folder / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    options = [
+        "--model",
+        str(folder / "tiny.safetensors"),
+        "--id-field",
+        "id",
+        "--keep-fields",
+        "sense,topic",
+        "--dtype",
+        "float32",
+    ]
+    assert main(["embed", str(folder / "in.jsonl"), "--output", str(folder / "store"), *options, "--quiet"]) == 0
+    return folder / "store"
+
+
+def one_nearest(vectors: Any, label: Any) -> float:
+    """Leave-one-out nearest-neighbour accuracy by cosine, row by row in float64."""
+    vectors = np.asarray(vectors, np.float64)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    right = 0
+    for i in range(len(units)):
+        cosines = units @ units[i]
+        cosines[i] = -2
+        right += bool(label[cosines.argmax()] == label[i])
+    return right / len(units)

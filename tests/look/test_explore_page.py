@@ -26,7 +26,7 @@ from pipeline.explore.service import ExplorerService
 from tests.look import browser
 from tests.pipeline.support import heed_signals
 
-ENTER, LEFT, RIGHT, TAB, END = "\ue007", "\ue012", "\ue014", "\ue004", "\ue010"
+ENTER, LEFT, RIGHT, TAB, END, DOWN = "\ue007", "\ue012", "\ue014", "\ue004", "\ue010", "\ue015"
 
 
 @dataclass
@@ -113,7 +113,7 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
     maps = "[...document.querySelectorAll('#maps button')].map(b => b.textContent + b.querySelector('svg').innerHTML)"
     mix, *layers = page.execute_script(f"return {maps}")
     assert [re.match("the mix|layer [012]", one) is not None for one in (mix, *layers)] == [True] * 4
-    assert "one cluster" in layers[0]  # a word's one vector
+    assert "one point" in layers[0]  # a word's one vector
     before = page.execute_script("return document.querySelector('#mix').textContent")
     keys(page, "#sliders input", *[LEFT] * 100)  # s of layer 0 becomes 0
     until(page, "document.querySelector('output').textContent === '0.00'")
@@ -167,8 +167,7 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
     label, row = focused(page, "ariaLabel"), page.find_element("css selector", "#where").text
     browser.press(page, ENTER)
     until(page, f"document.querySelector('#where').textContent !== {row!r}")
-    until(page, "document.activeElement.ariaPressed === 'true'")  # the word of that sentence has the focus, and is chosen
-    assert focused(page, "textContent") == "river"
+    until(page, "document.activeElement.getAttribute('aria-current') === 'true'")  # the word of that sentence is chosen
     assert label.split(",")[0].split(" river")[0] in " ".join(page.find_element("css selector", "#tokens").text.split())
     assert browser.console(page) == []
 
@@ -253,7 +252,8 @@ def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: 
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
         assert [one.rpartition(":")[0].strip() for one in legend] == [hostile.replace("\u202e", "‹U+202E›"), "plain"]
-        assert all("; of sense " in one.text for one in page.find_elements("css selector", "#maps button"))
+        captions = [one.text for one in page.find_elements("css selector", "#maps button")]
+        assert ["1-NN " in one for one in captions] == [True, False, True, True]  # layer 0 is one point
         shown = "return document.querySelectorAll('#map circle:not(.off)').length"
         n = page.execute_script(shown)
         page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
@@ -308,9 +308,9 @@ def test_points_are_selected_by_lasso_and_by_keyboard_and_read_by_python(
     assert len(walked) == 3
     assert page.find_element("css selector", "#selected").text.startswith("3 of ")
     rows = [line.split("\t") for line in saved(page, tmp_path, "tsv").splitlines()]
-    assert rows[0][:3] == ["sentence", "token", "group"]
+    assert rows[0][:4] == ["id", "sentence", "token", "label"]
     store = elmo_store.open(hostile_store)
-    assert [store.sentence(int(row[0])).tokens[int(row[1])] for row in rows[1:]] == ["river"] * 3
+    assert [store.sentence(id=row[0]).tokens[int(row[2])] for row in rows[1:]] == ["river"] * 3
     keys(page, "#unselect", ENTER)
     assert page.execute_script(f"return {SELECTED}") == []
 
@@ -436,7 +436,7 @@ def test_two_sentences_are_compared_by_search_and_by_a_neighbour(page: Any, runn
     cells = "[...document.querySelectorAll('#heat tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => c.textContent))"
     text = page.execute_script(f"return {cells}")
     assert np.shape(text) == (9, 9)
-    assert all(re.fullmatch(r"−?(1\.00|\.\d\d)", one) for line in text for one in line)
+    assert all(re.fullmatch(r"−?(1\.00|0\.\d\d)", one) for line in text for one in line)
     assert page.execute_script("return document.querySelectorAll('#heats canvas').length") == 4
     assert "rows are the words of #5, columns those of #3" in page.find_element("css selector", "#pair-note").text
     keys(page, "#heats button:nth-child(3)", ENTER)
@@ -563,7 +563,7 @@ def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(named_store
         keys(driver, "#text", "the bank lends money", ENTER)
         until(driver, "document.querySelector('#where').textContent.startsWith('A sentence of your own')", 90)
         assert focused(driver, "textContent") == "the"  # its first word, from where Tab goes on
-        browser.press(driver, TAB)
+        browser.press(driver, RIGHT)
         assert focused(driver, "textContent") == "bank"
         browser.press(driver, ENTER)
         until(driver, "document.querySelectorAll('#lists li').length === 32")

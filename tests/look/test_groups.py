@@ -6,9 +6,9 @@ import pytest
 
 import elmo_store
 from elmo_store.figures.gather import gather
-from elmo_store.figures.groups import divided, values_at
+from elmo_store.figures.groups import values_at
 from pipeline.cli.label_files import LabelError
-from pipeline.explore.labels import read_labels
+from pipeline.explore.labels import grouped, read_labels
 from pipeline.explore.service import BadRequestError, ExplorerService
 from pipeline.main import main
 from pipeline.report.page import page
@@ -46,12 +46,21 @@ def test_a_word_s_occurrences_are_grouped_by_a_field(store: elmo_store.Store) ->
     assert service.about()["fields"] == ["topic", "tags"]
     assert service.sentence(0)["fields"] == {"topic": "money", "tags": "['D', 'N', 'V']", "score": "0.5"}
     assert service.word("bank", [1, 1, 1])["maps"][0]["groups"] == ["cluster 1"]
-    for field, labels in (("topic", ["money", "<b>river</b>", "money"]), ("tags", ["N", "N", "–"])):
-        for one in service.word("bank", [1, 1, 1], field)["maps"]:
-            assert [one["groups"][group] for group in one["group"]] == labels
-            assert -1 <= one["of_labels"] <= 1
-    moved = service.word("bank", [0, 0, 1], "tags", layers=False)["maps"]
-    assert moved[0]["of_labels"] == service.word("bank", [1, 1, 1], "tags")["maps"][3]["of_labels"]
+    for field, labels in (("topic", ["money", "<b>river</b>", "money"]), ("tags", ["N", "N", None])):
+        answer = service.word("bank", [1, 1, 1], field)
+        assert answer["labels"] == labels
+        assert [point["id"] for point in answer["points"]] == [store.sentence(i).id for i in range(3)]
+        for one in answer["maps"]:
+            assert [one["groups"][group] for group in one["group"]] == [label or "unlabelled" for label in labels]
+            assert one["unlabelled"] == (1 if None in labels else None)
+    found = service.neighbours("1", [1, 1, 1], "tags")["mix"]
+    tags = [sentence.fields["tags"] or [] for sentence in store.sentences()]
+    assert [one["label"] for one in found] == [(tags[one["sentence"]] + [None] * 4)[one["token"]] for one in found]
+    moved, still = (
+        service.word("bank", s, "topic", layers=layers)["maps"] for s, layers in (([0, 0, 1], False), ([1] * 3, True))
+    )
+    assert moved[0]["silhouette"] == still[3]["silhouette"]
+    assert still[1]["silhouette"] is still[1]["accuracy"] is still[1]["explained"] is None  # layer 0: one point
     with pytest.raises(BadRequestError, match="no groups can be made by 'score'"):
         service.word("bank", [1, 1, 1], "score")
 
@@ -64,8 +73,16 @@ def labels(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "names", "expected"),
     [
-        ("\ufeffid\tsense\tby hand\r\n{2}\tsteep\tyes\r\n{0}\tmoney\t\r\n", ["sense", "by hand"], ["money", "–", "steep"]),
-        ("sentence\ttoken\tsense\n1\t1\triver\n1\t0\tother\n\n0\t2\tverb\n0\t1\tmoney\n", ["sense"], ["money", "river", "–"]),
+        (
+            "\ufeffid\tsense\tby hand\r\n{2}\tsteep\tyes\r\n{0}\tmoney\t\r\n",
+            ["sense", "by hand"],
+            ["money", "unlabelled", "steep"],
+        ),
+        (
+            "sentence\ttoken\tsense\n1\t1\triver\n1\t0\tother\n\n0\t2\tverb\n0\t1\tmoney\n",
+            ["sense"],
+            ["money", "river", "unlabelled"],
+        ),
     ],
     ids=["sentences", "tokens"],
 )
@@ -78,7 +95,6 @@ def test_a_word_s_occurrences_are_grouped_by_labels_from_a_file(
     assert service.about()["fields"] == ["topic", "tags", *names]
     for one in service.word("bank", [1, 1, 1], "sense")["maps"]:
         assert [one["groups"][group] for group in one["group"]] == expected
-        assert -1 <= one["of_labels"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -129,12 +145,16 @@ def test_a_bad_file_of_labels_ends_the_command(
 
 def test_values_of_tokens_stand_at_their_rows(store: elmo_store.Store) -> None:
     edge = int(store.boundaries)
-    assert values_at(store, "tags", [1, 0, 2], [3 + edge, 0 + edge, 1 + edge]) == ["N", "D", "–"]
+    assert values_at(store, "tags", [1, 0, 2], [3 + edge, 0 + edge, 1 + edge]) == ["N", "D", None]
     if edge:
-        assert values_at(store, "tags", [0, 0], [0, 4]) == ["–", "–"]
+        assert values_at(store, "tags", [0, 0], [0, 4]) == [None, None]
 
 
-def test_more_values_than_colours_are_one_group() -> None:
-    names, groups = divided([*"aaabbc", "d"], 3)
-    assert names == ["a", "b", "2 others"]
-    assert groups.tolist() == [0, 0, 0, 1, 1, 2, 2]
+def test_more_values_than_colours_are_one_group_and_unlabelled_ones_another() -> None:
+    found = grouped([*"aaabbc", "d", None], 3)
+    assert found.names == ["a", "b", "2 others", "unlabelled"]
+    assert found.group.tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
+    assert (found.others, found.unlabelled) == (2, 3)
+    rows, label = found.labelled()  # scores are of all labels
+    assert (rows.tolist(), label.tolist()) == ([0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 1, 2, 3])
+    assert grouped([*"abc"], 3).names == ["a", "b", "c"]

@@ -1,9 +1,9 @@
 // The explorer's page. Text of the store reaches the document as text nodes only, each in a direction of its own.
 
-import { $, address, ask, attempt, colour, count, decimal, element, goTo, newest, numbers, token, visible, words } from "./page.js";
+import { $, address, ask, attempt, colour, count, decimal, element, goTo, newest, numbers, roving, token, visible, words } from "./page.js";
 import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
-import { mixer, shares } from "./mixer.js";
+import { mixer, NO_MIX, shares } from "./mixer.js";
 import { pairMaps } from "./pair.js";
 
 // What was answered, and what of it is chosen; asked, sentence or text, and at (its word) stand in the address.
@@ -17,13 +17,22 @@ function remember(entry) {
 }
 
 const maps = wordMaps({
-  asked: () => ({ word: state.word, s: [...mix.s], gamma: mix.gamma, row: state.chosen }),
+  asked: () => ({ word: state.word, s: [...mix.s], gamma: mix.gamma, row: state.chosen, none: mix.isNone() }),
   about: () => state.about,
-  open: (number, row) => open(number, row),
+  open: openPoint,
+  changed: () => remember(true),
+  regroup: () => anew(),
+  take(s) {
+    mix.set(s, mix.gamma);
+    moved();
+  },
+});
+const pair = pairMaps({
+  asked: () => ({ sentence: state.key, s: mix.s.join(","), none: mix.isNone() }),
   changed: () => remember(true),
 });
-const pair = pairMaps({ asked: () => ({ sentence: state.key, s: mix.s.join(",") }), changed: () => remember(true) });
-const find = finder((number) => open(number));
+const find = finder((number) => open(number, null, { focus: true }));
+for (const id of ["tokens", "lists"]) roving($(id));
 
 async function about() {
   const answer = (state.about = await ask("about"));
@@ -51,8 +60,9 @@ async function about() {
   anew();
 }
 
-// A sentence of the store; ``row`` of it, or its word ``at``, is chosen as if clicked. ``entry``: a new one of the history.
-async function open(number, row = null, { at = null, entry = true } = {}) {
+// A sentence of the store; ``row`` of it, or its word ``at``, is chosen as if clicked. ``entry``: a new one of the history. ``focus``
+// goes to the word that was looked for; ``keep`` leaves it, and what is in view, where it is.
+async function open(number, row = null, { at = null, entry = true, focus = false, keep = false } = {}) {
   const turn = (opened += 1);
   const answer = await ask("sentence", { number });
   if (turn !== opened) return;
@@ -60,7 +70,15 @@ async function open(number, row = null, { at = null, entry = true } = {}) {
   for (const [name, value] of Object.entries(answer.fields)) $("where").append("; ", words(name), ": ", words(value));
   $("where").title = visible(answer.source);
   Object.assign(state, { sentence: answer.number, key: String(answer.number), text: null });
-  show(answer, (i) => String(answer.first_row + i), row === null ? at : row - answer.first_row, entry);
+  return show(answer, (i) => String(answer.first_row + i), row === null ? at : row - answer.first_row, { entry, focus, keep });
+}
+
+// What is above the map may have another height with another sentence.
+async function openPoint(number, row) {
+  const top = () => $("word").getBoundingClientRect().top;
+  const before = top();
+  await open(number, row, { keep: true });
+  scrollBy(0, top() - before);
 }
 
 async function own(text, { at = null, entry = true } = {}) {
@@ -70,13 +88,16 @@ async function own(text, { at = null, entry = true } = {}) {
   $("where").textContent = "A sentence of your own: choose one of its words.";
   $("where").title = "";
   Object.assign(state, { sentence: null, key: answer.own, text });
-  show(answer, (i) => `${answer.own}:${i}`, at, entry);
+  return show(answer, (i) => `${answer.own}:${i}`, at, { entry });
 }
 
-function show(answer, key, at, entry) {
-  Object.assign(state, { at: null, chosen: null, word: null });
-  $("near").hidden = true;
-  maps.clear();
+function show(answer, key, at, { entry, focus = false, keep = false }) {
+  if (!keep || answer.tokens[at] !== state.word) {
+    state.word = null;
+    $("near").hidden = true;
+    maps.clear();
+  }
+  Object.assign(state, { at: null, chosen: null });
   const most = Math.max(1e-9, ...answer.norms.flat());
   const choose = (i, enter) => {
     buttons.forEach((other, k) => (other.ariaPressed = String(k === i)));
@@ -104,19 +125,23 @@ function show(answer, key, at, entry) {
   pair.refresh();
   const shown = buttons[at] ?? buttons.find((button) => button.className === "hit");
   if (shown) $("tokens").scrollTop = shown.offsetTop - $("tokens").offsetTop - 8;
-  if (entry || at !== null) $("sentence").scrollIntoView({ block: "nearest" });
-  if (at === null || !buttons[at]) return remember(entry);
-  buttons[at].focus({ preventScroll: true });
-  choose(at, entry);
+  if (!keep && (entry || at !== null)) $("sentence").scrollIntoView({ block: "nearest" });
+  if (at === null || !buttons[at]) {
+    if (focus) (shown ?? buttons[0])?.focus({ preventScroll: true });
+    return remember(entry);
+  }
+  if (!keep) buttons[at].focus({ preventScroll: true });
+  return choose(at, entry);
 }
 
 function showCode() {
-  $("code").textContent = state.code.replace("(s=S, gamma=GAMMA)", `(s=[${shares(mix.s).join(", ")}], gamma=${mix.gamma})`);
+  const known = state.code.replace("(s=S, gamma=GAMMA)", `(s=[${shares(mix.s).join(", ")}], gamma=${mix.gamma})`);
+  $("code").textContent = mix.isNone() ? NO_MIX : known;
 }
 
 // The norm of a word in each layer, as bars beneath it.
 function bars(norms, most) {
-  const group = element("span", { className: "bars", title: norms.map((one, k) => `${state.about.layers[k]}: ${one}`).join("\n") });
+  const group = element("span", { className: "bars", title: norms.map((one, k) => `${state.about.layers[k]}: ${decimal(one)}`).join("\n") });
   norms.forEach((one, k) => {
     const bar = element("i", { className: colour(k) });
     bar.style.height = `${(100 * one) / most}%`;
@@ -130,7 +155,8 @@ const neighbours = newest(async () => {
   if (chosen === null) return;
   layersWanted = false;
   const began = performance.now();
-  const answer = await ask("neighbours", { token: chosen, s: mix.s.join(","), layers: layers ? "1" : "0", approximate });
+  const s = mix.isNone() ? {} : { s: mix.s.join(",") };
+  const answer = await ask("neighbours", { token: chosen, ...s, by: $("by").value, layers: layers ? "1" : "0", approximate });
   if (chosen !== state.chosen) return; // which asks again
   const take = (number, row) => ($("comparing").checked ? pair.choose(number) : open(number, row));
   const box = (id, className, name, list) => {
@@ -138,12 +164,17 @@ const neighbours = newest(async () => {
     return element("div", { id, className }, element("h3", {}, words(name)), element("ol", {}, ...items));
   };
   const { kind } = state.about;
-  const title = (name, k) => (k === 0 && kind === "states" ? `${name}: nearest words` : name);
+  const none = kind === "states" && mix.isNone();
+  const title = (name, k) => (k === 0 && kind === "states" ? `${name}: words` : name);
   if (layers) $("lists").replaceChildren(...answer.layers.map((one, k) => box(`layer${k}`, colour(k), title(one.name, k), one.found)));
   $("mix")?.remove();
+  if (none) {
+    $("lists").prepend(element("div", { id: "mix" }, element("h3", {}, "the mix"), element("p", { className: "note" }, NO_MIX)));
+    $("norm").textContent = "";
+  }
   if (answer.mix) {
     $("lists").prepend(box("mix", "", "the mix", answer.mix));
-    $("norm").textContent = `norm of the chosen word’s mix: ${(mix.gamma * answer.norm).toFixed(3)}`;
+    $("norm").textContent = `norm of the chosen word’s mix: ${decimal(mix.gamma * answer.norm)}`;
   }
   $("of").textContent =
     `cosine, over ${count(answer.of)} rows${approximate === "1" ? ", approximate" : ", exact"}; ` +

@@ -1,6 +1,6 @@
 // Sentences by words, number or id: a list of buttons, what was looked for marked in each.
 
-import { $, ask, attempt, element, words } from "./page.js";
+import { $, ask, attempt, element, roving, words } from "./page.js";
 
 export const norm = (text) => text.toLowerCase().split(/\s+/).filter(Boolean).join(" ");
 
@@ -29,6 +29,7 @@ export function hitItems(hits, asked, open) {
 // ``find(asked)`` fills the page's list and returns what it found; nothing where something newer was asked for meanwhile.
 export function finder(open) {
   let [wanted, offset] = ["", 0];
+  roving($("hits"));
 
   async function find(asked, more = false) {
     [wanted, offset] = [asked, more ? offset + 30 : 0];

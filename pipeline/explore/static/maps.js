@@ -1,23 +1,33 @@
 // Maps of a word's occurrences: a small one of the mix and of each layer side by side, one of them large, and another beside it.
 
-import { shares } from "./mixer.js";
-import { $, ask, attempt, colour, count, decimal, drawn, element, newest, numbers, visible, words } from "./page.js";
-import { positions, plane } from "./plane.js";
+import { NO_MIX, shares } from "./mixer.js";
+import { $, ask, attempt, colour, count, decimal, drawn, element, newest, numbers, roving, visible, words } from "./page.js";
+import { plane, positions, turned } from "./plane.js";
 import { save } from "./save.js";
 
-// ``asked()``: {word, s, gamma, row}; ``about()``: what the page's head says of the store; ``open(sentence, row)``; ``changed()``
-// when what stands in the address does: the large map, the groups, the projection, the map beside it, the mixes that were kept.
-export function wordMaps({ asked, about, open, changed }) {
+// ``asked()``: {word, s, gamma, row, none: whether s is 0 throughout}; ``about()``: what the page's head says of the store;
+// ``open(sentence, row)``; ``changed()`` when what stands in the address does: the large map, the groups, the projection, the map
+// beside it, the mixes that were kept; ``regroup()`` when all is to be drawn by other groups; ``take(s)`` moves the sliders.
+export function wordMaps({ asked, about, open, changed, regroup, take }) {
   let [data, layersWanted, drawnWord] = [null, true, null];
   let [largeName, besideName, kept] = ["", "", []]; // kept: the s of each mix
   const [off, selected] = [new Set(), new Set()]; // groups that are left out, points that are selected
-  const hooks = { open: (i) => attempt(() => open(data.points[i].sentence, data.points[i].row)), selected, changed: mark };
+  const hooks = {
+    open: (i) => attempt(() => open(data.points[i].sentence, data.points[i].row)), selected, changed: mark,
+    label: (i) => data.labels?.[i] ?? "", looked: (view) => [main, other].forEach((one) => one.look(view)),
+  };
   const [main, other] = [plane("map", hooks), plane("map2", hooks)];
   $("planes").append(main.figure, other.figure);
+  for (const box of [$("maps"), $("senses"), ...document.querySelectorAll(".plane .tools")]) roving(box);
 
   const refresh = newest(async () => {
-    const { word, s } = asked();
+    const { word, s, none } = asked();
     if (word === null) return;
+    if (none) {
+      data = null;
+      [$("word").hidden, $("word-said").hidden, $("word-note").textContent] = [false, true, NO_MIX];
+      return;
+    }
     const layers = layersWanted || data?.word !== word;
     layersWanted = false;
     const by = $("by").value;
@@ -34,11 +44,14 @@ export function wordMaps({ asked, about, open, changed }) {
       $("word-note").textContent = visible(answer.error);
       return;
     }
-    if (drawnWord !== word) selected.clear();
+    if (drawnWord !== word) {
+      selected.clear();
+      $("suggested").textContent = "";
+    }
     drawnWord = word;
     if (layers) data = { ...answer, points: data?.word === word ? data.points : answer.points, kept: others }; // the view stays
     else data.maps[0] = { ...answer.maps[0], before: data.maps[0].umap ?? data.maps[0].before };
-    data.s = s;
+    Object.assign(data, { s, by });
     draw();
     document.body.dataset.mapped = s.join(",");
   });
@@ -52,23 +65,29 @@ export function wordMaps({ asked, about, open, changed }) {
     if (!data) return;
     const { word } = data;
     for (const map of [large(), beside()]) {
-      if (!map || map.umap || !byUmap()) continue;
+      if (!map || map.umap || !map.explained || !byUmap()) continue;
+      const looks = setInterval(async () => ($("umap-stage").textContent = (await ask("umap-stage")).stage), 500);
       try {
         map.umap = await ask("umap", { word, s: map.s.join(",") });
       } catch (error) {
         $("projection").value = "";
         throw error;
       } finally {
+        clearInterval(looks);
         if (data) drawLarge();
       }
     }
+    setTimeout(() => ($("umap-stage").textContent = ""), 600); // after a look that is under way
   });
 
   function draw() {
     const shown = data.points.length === data.found ? `all ${count(data.found)}` : `${count(data.points.length)} of ${count(data.found)}`;
     const drawnAt = data.points.length === data.found ? "" : ", drawn at random";
-    $("word-note").textContent = `${shown} occurrences in ${count(data.of)} rows${drawnAt}. The number of ` +
-      "clusters is the one of the best silhouette (cosine); one where a single cloud would do as well.";
+    const n = data.labels?.filter((label) => label !== null).length;
+    $("word-note").textContent = `${shown} occurrences in ${count(data.of)} rows${drawnAt}. ` + (data.by
+      ? `Scores are those of ${visible(data.by)}, over ${count(n)} labelled occurrences: 1-NN is the share of them whose nearest other one has the same label, silhouette is by cosine distance.`
+      : "The number of clusters is the one with the best silhouette (cosine distance), or one where a single cloud fits as well.");
+    [$("suggest").hidden, $("suggested").hidden] = [!data.by || about().kind !== "states", !data.by];
     $("maps").replaceChildren(...all().map(small));
     const map = large();
     $("senses").replaceChildren(...map.groups.map((name, group) => sense(map, group, name)));
@@ -82,26 +101,44 @@ export function wordMaps({ asked, about, open, changed }) {
 
   function drawLarge() {
     const [map, second] = [large(), beside()];
-    const groups = { names: map.groups, group: map.group };
+    const groups = { names: map.groups, group: map.group, colour: (group) => colourOf(map, group) };
     main.draw(data.points, drawnAs(map), groups, asked().row, told(map));
     other.figure.hidden = !second;
-    if (second) other.draw(data.points, drawnAs(second), groups, asked().row, `${told(second)} In the colours of ${visible(map.name)}.`);
+    $("word-said").classList.toggle("two", Boolean(second));
+    if (second) {
+      const lies = byUmap() ? turned(drawnAs(second), drawnAs(map)) : drawnAs(second);
+      other.draw(data.points, lies, groups, asked().row, told(second) + (data.by ? "" : ` In the colours of ${visible(map.name)}.`));
+    }
     mark();
   }
 
   const byUmap = () => $("projection").value === "umap";
   const drawnAs = (map) => (byUmap() && (map.umap ?? map.before)) || map;
-  const told = (map) =>
-    `${visible(map.name)}: ${separation(map)}; ` +
-    (byUmap() ? (map.umap ? "by UMAP." : "by UMAP, which is being computed …") : `${(100 * (map.explained[0] + map.explained[1])).toFixed(0)}% of the variance is in this plane.`);
+  const colourOf = (map, group) => (group === map.unlabelled ? "cnone" : group === map.others ? "cothers" : colour(group));
+
+  function told(map) {
+    const says = `${visible(map.name)}: ${scores(map).join(", ")}`;
+    if (!map.explained) return `${says}.`;
+    if (byUmap()) return `${says}; by UMAP${map.umap ? "." : ", which is being computed."}`;
+    return `${says}; ${decimal(100 * (map.explained[0] + map.explained[1]), 0)}% of the variance is in this plane.`;
+  }
+
+  // What is said of how a map's groups lie apart: of clusters, or of labels, where the best of all maps is marked.
+  function scores(map) {
+    if (!map.explained) return ["one point: all are the same vector"];
+    if (!data.by) return [map.silhouette === null ? "one cluster" : `${map.groups.length} clusters, silhouette ${decimal(map.silhouette, 3)}`];
+    if (map.accuracy === null) return ["fewer than two labels"];
+    const best = (score) => (all().every((other) => (other[score] ?? -2) <= map[score]) ? " (best)" : "");
+    return [`1-NN ${decimal(map.accuracy, 3)}${best("accuracy")}`, `silhouette ${decimal(map.silhouette, 3)}${best("silhouette")}`];
+  }
 
   function small(map) {
     const at = positions(map, 120, 80);
     const groups = map.groups.map((_, group) => {
       const d = at.filter((_, i) => map.group[i] === group).map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("");
-      return drawn("path", { d, class: colour(group) });
+      return drawn("path", { d, class: colourOf(map, group) });
     });
-    const says = element("span", {}, element("b", {}, words(map.name)), element("br"), separation(map));
+    const says = element("span", {}, element("b", {}, words(map.name)), ...scores(map).flatMap((one) => [element("br"), one]));
     const pressed = String(map === large());
     const button = element("button", { type: "button", ariaPressed: pressed }, drawn("svg", { viewBox: "-6 -6 132 92", "aria-hidden": "true" }, ...groups), says);
     button.addEventListener("click", () => {
@@ -113,14 +150,11 @@ export function wordMaps({ asked, about, open, changed }) {
     return button;
   }
 
-  const separation = (map) =>
-    (map.clusters === 1 ? "one cluster" : `${map.clusters} clusters, silhouette ${decimal(map.silhouette)}`) +
-    (map.of_labels === null ? "" : `; of ${visible($("by").value)} ${decimal(map.of_labels)}`);
-
   function sense(map, group, name) {
-    const members = data.points.filter((_, i) => map.group[i] === group);
-    const dot = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: colour(group) }));
-    const list = element("ol", {}, ...members.slice(0, 5).map((point) => element("li", {}, occurrence(point, "", open))));
+    const label = (i) => (group === map.others ? data.labels[i] : null);
+    const members = data.points.flatMap((point, i) => (map.group[i] === group ? [{ ...point, label: label(i) }] : []));
+    const dot = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: colourOf(map, group) }));
+    const list = element("ol", {}, ...members.slice(0, map.groups.length > 4 ? 3 : 5).map((point) => element("li", {}, occurrence(point, "", open))));
     const button = element("button", { type: "button", ariaPressed: "true" }, dot, element("span", {}, words(name), `: ${count(members.length)}`));
     button.addEventListener("click", () => {
       off.has(name) ? off.delete(name) : off.add(name);
@@ -143,7 +177,7 @@ export function wordMaps({ asked, about, open, changed }) {
   // The points that are selected, or all, but for groups that are left out.
   function saved() {
     const [map, view] = [large(), drawnAs(large())];
-    const row = (point, i) => ({ ...point, x: view.x[i], y: view.y[i], group: map.groups[map.group[i]] });
+    const row = (point, i) => ({ ...point, x: view.x[i], y: view.y[i], label: data.labels?.[i] ?? "", group: map.groups[map.group[i]] });
     return data.points.map(row).filter((one, i) => !off.has(one.group) && (!selected.size || selected.has(i)));
   }
 
@@ -174,10 +208,20 @@ export function wordMaps({ asked, about, open, changed }) {
     $(id).addEventListener("change", () => {
       besideName = $("beside").value;
       changed();
-      if (id === "by") anew();
-      else if (data) draw();
+      if (id === "by") {
+        $("suggested").textContent = "";
+        regroup();
+      } else if (data) draw();
     });
   }
+  $("suggest").addEventListener("click", () => attempt(async () => {
+    const { word, by } = data;
+    $("suggested").textContent = "trying mixes …";
+    const found = await ask("suggest", { word, by }).catch((error) => ({ said: error.message }));
+    if (word !== asked().word || by !== $("by").value) return;
+    $("suggested").textContent = visible(found.said);
+    if (found.s) take(found.s);
+  }));
 
   function anew() {
     layersWanted = true;
@@ -203,7 +247,7 @@ export function wordMaps({ asked, about, open, changed }) {
       $("by").value = about().fields.includes(text("by")) ? text("by") : "";
       $("projection").value = text("projection") === "umap" ? "umap" : "";
       const same = String([$("by").value, String(kept)]) === String(before);
-      return () => (same ? data && draw() : anew());
+      return () => (same ? data && draw() : regroup());
     },
   };
 }
@@ -215,6 +259,7 @@ export function occurrence(one, label, open) {
   const button = element("button", { type: "button" });
   if (label) button.append(element("small", {}, label), " ");
   button.append(words(one.before), " ", element("b", {}, words(one.word)), " ", words(one.after));
+  if (one.label) button.append(" · ", element("i", {}, words(one.label)));
   button.addEventListener("click", () => attempt(() => open(one.sentence, one.row)));
   return button;
 }

@@ -1,6 +1,8 @@
 // The sliders of s and γ.
 
-import { $, colour, element } from "./page.js";
+import { $, colour, decimal, element } from "./page.js";
+
+export const NO_MIX = "All sliders of s are at 0: there is no mix. Move one up.";
 
 // What weights come to: 1 together.
 export function shares(s) {
@@ -10,12 +12,12 @@ export function shares(s) {
 
 // A mix of these layers, which the sliders change; without sliders where a store's columns are mixes. ``moved()`` is called after.
 export function mixer(layers, sliders, moved) {
-  const mix = { s: layers.map(() => 1), gamma: 1, set, isEven: () => mix.s.every((one) => one === 1) };
+  const mix = { s: layers.map(() => 1), gamma: 1, set, isEven: () => mix.s.every((one) => one === 1), isNone: () => mix.s.every((one) => one === 0) };
   const setters = [];
 
   function show() {
     const shown = [...shares(mix.s), mix.gamma];
-    document.querySelectorAll("#sliders output").forEach((output, k) => (output.textContent = shown[k].toFixed(2)));
+    document.querySelectorAll("#sliders output").forEach((output, k) => (output.textContent = decimal(shown[k])));
     [...$("shares").children].forEach((part, k) => (part.style.width = `${100 * shown[k]}%`));
   }
 

@@ -23,7 +23,7 @@ export function drawn(tag, attributes, ...children) {
 // Text of the store: a text node, in a direction of its own.
 export const words = (text) => element("bdi", {}, visible(text));
 export const decimal = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0\.0+$)/, "").replace("-", "−");
-export const colour = (k) => `c${k % 5}`; // a class
+export const colour = (k) => `c${k % 9}`; // a class
 export const count = (n) => n.toLocaleString("en");
 export const numbers = (text) => (text ?? "").split(",").filter(Boolean).map(Number);
 
@@ -49,6 +49,26 @@ export async function attempt(work) {
     $("problem").textContent = visible(error.message);
     $("problem").hidden = false;
   }
+}
+
+// One Tab stop for all buttons of a box, whatever it comes to hold: arrows, Home and End go from one to another.
+export function roving(box) {
+  const all = () => [...box.querySelectorAll("button:not([hidden])")];
+  const stop = (to) => all().forEach((one) => (one.tabIndex = one === to ? 0 : -1));
+  const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+  const renew = () => {
+    const buttons = all();
+    stop(buttons.find((one) => one === document.activeElement) ?? buttons.find((one) => one.ariaPressed === "true") ?? buttons[0]);
+  };
+  renew();
+  new MutationObserver(renew).observe(box, { childList: true, subtree: true });
+  box.addEventListener("focusin", (event) => event.target.tagName === "BUTTON" && stop(event.target));
+  box.addEventListener("keydown", (event) => {
+    if (!(event.key in STEPS) || event.ctrlKey || event.altKey || event.metaKey || event.target.tagName !== "BUTTON") return;
+    event.preventDefault();
+    const buttons = all();
+    buttons[Math.min(buttons.length - 1, Math.max(0, buttons.indexOf(event.target) + STEPS[event.key]))].focus();
+  });
 }
 
 // One run of ``work`` at a time; of what is wanted meanwhile, the newest: a slider moves faster than an answer comes.

@@ -1,24 +1,28 @@
 // Two sentences, token by token: a heatmap of cosines by the mix and by each layer, one of them as a table.
 
-import { $, ask, attempt, decimal, element, newest, visible, words } from "./page.js";
+import { $, ask, attempt, decimal, element, newest, roving, visible, words } from "./page.js";
 import { hitItems } from "./find.js";
+import { NO_MIX } from "./mixer.js";
 
 const MOST_HITS = 5, CELL = 6; // pixels of a token in a small heatmap
 
-// ``asked()``: {sentence: a number or an own sentence's key, s}; ``changed()`` when another second sentence is chosen.
+// ``asked()``: {sentence: a number or an own sentence's key, s, none: whether s is 0 throughout}; ``changed()`` when another second sentence is chosen.
 export function pairMaps({ asked, changed }) {
   let [second, data, chosen] = [null, null, ""];
 
   const refresh = newest(async () => {
-    const { sentence, s } = asked();
+    const { sentence, s, none } = asked();
     if (second === null || sentence === null) return;
     const wanted = second;
-    const answer = await ask("pair", { first: sentence, second: wanted, s });
+    const answer = await ask("pair", { first: sentence, second: wanted, ...(none ? {} : { s }) });
     if (asked().sentence !== sentence || second !== wanted) return;
     data = { ...answer, first: String(sentence).startsWith("own") ? "your sentence" : `#${sentence}`, second: `#${wanted}` };
+    $("pair-none").textContent = none ? NO_MIX : "";
     draw();
     document.body.dataset.paired = `${sentence},${wanted},${s}`;
   });
+
+  for (const id of ["heats", "pair-hits"]) roving($(id));
 
   const large = () => data.maps.find((map) => map.name === chosen) ?? data.maps[0];
 
@@ -39,9 +43,9 @@ export function pairMaps({ asked, changed }) {
       pen.fillStyle = style.getPropertyValue(value < 0 ? "--s1" : "--s0");
       pen.fillRect(j * CELL, i * CELL, CELL, CELL);
     }));
-    const [value, i, j] = highest(map);
-    const says = element("span", {}, element("b", {}, words(map.name)), element("br"), `highest ${decimal(value)}: `,
-      words(data.tokens[0][i]), " – ", words(data.tokens[1][j]));
+    const says = element("span", {}, element("b", {}, words(map.name)));
+    const best = highest(map, data.tokens);
+    if (best) says.append(element("br"), `highest ${decimal(best[0])}: `, words(data.tokens[0][best[1]]), " – ", words(data.tokens[1][best[2]]));
     const button = element("button", { type: "button", ariaPressed: String(map === large()) }, canvas, says);
     button.addEventListener("click", () => {
       chosen = map.name;
@@ -60,7 +64,7 @@ export function pairMaps({ asked, changed }) {
     const body = map.cosines.map((line, i) => {
       const best = line.indexOf(Math.max(...line));
       const cells = line.map((value, j) => {
-        const cell = element("td", { className: j === best ? "best" : "" }, decimal(value).replace("0.", "."));
+        const cell = element("td", { className: j === best ? "best" : "" }, decimal(value));
         cell.style.backgroundColor = `color-mix(in srgb, var(${value < 0 ? "--s1" : "--s0"}) ${Math.round(50 * Math.abs(value))}%, var(--paper))`;
         return cell;
       });
@@ -106,8 +110,9 @@ export function pairMaps({ asked, changed }) {
   };
 }
 
-function highest(map) {
-  let best = [-Infinity, 0, 0];
-  map.cosines.forEach((line, i) => line.forEach((value, j) => value > best[0] && (best = [value, i, j])));
-  return best;
+// The pair of words with the highest cosine: [cosine, row, column]; punctuation is no word.
+function highest(map, tokens) {
+  const [rows, columns] = tokens.map((side) => side.map((token) => /[\p{L}\p{N}]/u.test(token)));
+  const pairs = map.cosines.flatMap((line, i) => line.map((value, j) => [value, i, j])).filter(([, i, j]) => rows[i] && columns[j]);
+  return pairs.reduce((best, one) => (best && best[0] >= one[0] ? best : one), null);
 }

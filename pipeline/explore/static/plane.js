@@ -1,14 +1,15 @@
 // One large map of points: walked by arrow keys, zoomed, dragged, selected by a lasso or from the keyboard.
 
-import { colour, drawn, element, visible, words } from "./page.js";
+import { drawn, element, visible, words } from "./page.js";
 
 const WIDTH = 600, HEIGHT = 400, EDGE = 16, MOST = 60;
-const MOVED = 4; // pixels from which a press is a drag
+const MOVED = 4, FINGER = 22; // pixels: from which a press is a drag; half of a finger
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const ZOOMS = { "+": 1.5, "=": 1.5, "-": 1 / 1.5, "0": 0 };
 
-// ``id`` of the drawing; ``open(i)`` a point, ``selected`` a set of points that all planes share, ``changed()`` it.
-export function plane(id, { open, selected, changed }) {
+// ``id`` of the drawing; ``open(i)`` a point, ``selected`` a set of points that all planes share, ``changed()`` it; ``looked(view)``
+// when it is zoomed or moved, so that another plane can take the same view; ``label(i)`` is what a point is labelled, if it is.
+export function plane(id, { open, selected, changed, looked, label }) {
   const note = element("p", { className: "note", id: `${id}-note` });
   const said = element("p", { className: "said", id: `${id}-said` });
   const svg = drawn("svg", { id, viewBox: `${-EDGE} ${-EDGE} ${WIDTH + 2 * EDGE} ${HEIGHT + 2 * EDGE}`, role: "listbox", "aria-multiselectable": true,
@@ -35,7 +36,7 @@ export function plane(id, { open, selected, changed }) {
     svg.classList.toggle("held", on || view.k > 1);
   }
 
-  function look(next) {
+  function look(next, shared = true) {
     const k = Math.min(MOST, Math.max(1, next.k));
     const within = (value, size) => Math.min(0, Math.max(size * (1 - k), value));
     view = { k, x: within(next.x, WIDTH), y: within(next.y, HEIGHT) };
@@ -46,6 +47,7 @@ export function plane(id, { open, selected, changed }) {
     });
     svg.dataset.zoom = k.toFixed(2);
     hold(lasso.ariaPressed === "true");
+    if (shared) looked(view);
   }
 
   // ``factor`` 0 shows the whole map.
@@ -56,7 +58,9 @@ export function plane(id, { open, selected, changed }) {
 
   function tell(i) {
     const point = points[i];
-    if (point) said.replaceChildren(words(point.before), " ", element("b", {}, words(point.word)), " ", words(point.after));
+    if (!point) return;
+    said.replaceChildren(words(point.before), " ", element("b", {}, words(point.word)), " ", words(point.after));
+    if (label(i)) said.append(" · ", element("i", {}, words(label(i))));
   }
 
   // One point is in the order of the Tab key; a point out of view is brought into its middle.
@@ -102,11 +106,22 @@ export function plane(id, { open, selected, changed }) {
     const scale = (WIDTH + 2 * EDGE) / box.width;
     return [(event.clientX - box.left) * scale - EDGE, (event.clientY - box.top) * scale - EDGE];
   };
+  // A finger is wider than a point: the nearest one within its reach.
+  const nearestTo = (event) => {
+    const [x, y] = where(event);
+    const reach = (FINGER * (WIDTH + 2 * EDGE)) / svg.getBoundingClientRect().width;
+    const distance = (i) => Math.hypot(seen(at[i])[0] - x, seen(at[i])[1] - y);
+    const near = all().filter((i) => distance(i) < reach);
+    return near.reduce((best, i) => (distance(best) <= distance(i) ? best : i), near[0]);
+  };
   const wasDragged = drags(svg, {
     where, isLasso: () => lasso.ariaPressed === "true", view: () => view, look, zoom,
     enclosed: (path, more) => select(all().filter((i) => within(path, seen(at[i]))), more),
   });
-  svg.addEventListener("click", (event) => !wasDragged() && points[circles.indexOf(event.target)] && open(circles.indexOf(event.target)));
+  svg.addEventListener("click", (event) => {
+    const i = circles.includes(event.target) ? circles.indexOf(event.target) : nearestTo(event);
+    if (!wasDragged() && points[i]) open(i);
+  });
   svg.addEventListener("pointerover", (event) => tell(circles.indexOf(event.target)));
 
   // Points at their places in a map, in the colours of groups; the chosen one has the Tab key's stop.
@@ -114,16 +129,16 @@ export function plane(id, { open, selected, changed }) {
     const focused = circles.indexOf(document.activeElement);
     const stop = Math.max(0, wanted.findIndex((point) => String(point.row) === chosen));
     note.textContent = text;
-    if (points !== wanted) look({ k: 1, x: 0, y: 0 });
+    if (points !== wanted) look({ k: 1, x: 0, y: 0 }, false);
     [points, at] = [wanted, positions(map, WIDTH, HEIGHT)];
     circles = points.map((point, i) => {
       const own = String(point.row) === chosen;
-      const label = `${visible(`${point.before} ${point.word} ${point.after}`)}, ${visible(groups.names[groups.group[i]])}${own ? ", chosen" : ""}`;
-      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `${colour(groups.group[i])}${own ? " chosen" : ""}`, tabindex: i === stop ? 0 : -1, role: "option", "aria-label": label });
+      const says = `${visible(`${point.before} ${point.word} ${point.after}`)}, ${visible(label(i) || groups.names[groups.group[i]])}${own ? ", chosen" : ""}`;
+      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `${groups.colour(groups.group[i])}${own ? " chosen" : ""}`, tabindex: i === stop ? 0 : -1, role: "option", "aria-label": says });
       if (own) circle.setAttribute("aria-current", "true");
       return circle;
     });
-    look(view);
+    look(view, false);
     svg.replaceChildren(...circles);
     if (focused >= 0) stand(stop, Math.min(focused, circles.length - 1));
   }
@@ -145,7 +160,7 @@ export function plane(id, { open, selected, changed }) {
   }
 
   hold(false);
-  return { figure, draw, mark };
+  return { figure, draw, mark, look: (view) => look(view, false) };
 }
 
 // A map under the pointer: a drag moves it or draws a lasso; Ctrl and the wheel zoom, the wheel alone scrolls the page.
@@ -203,6 +218,28 @@ export function positions(map, width, height) {
   };
   const up = shares(map.y);
   return shares(map.x).map((share, i) => [width * share, height * (1 - up[i])]);
+}
+
+// A map turned and mirrored to lie as another one does: orthogonal Procrustes, in the plane.
+export function turned(map, like) {
+  const centred = ({ x, y }) => {
+    const [mx, my] = [x, y].map((values) => values.reduce((sum, one) => sum + one, 0) / values.length);
+    return x.map((one, i) => [one - mx, y[i] - my]);
+  };
+  const [from, to] = [centred(map), centred(like)];
+  const fit = (sign) => {
+    let [along, across] = [0, 0];
+    from.forEach(([x, y], i) => {
+      along += x * to[i][0] + sign * y * to[i][1];
+      across += x * to[i][1] - sign * y * to[i][0];
+    });
+    return { sign, along, across, worth: Math.hypot(along, across) };
+  };
+  const [plain, mirrored] = [fit(1), fit(-1)];
+  const { sign, along, across, worth } = mirrored.worth > plain.worth ? mirrored : plain;
+  if (!worth) return map;
+  const [cos, sin] = [along / worth, across / worth];
+  return { ...map, x: from.map(([x, y]) => cos * x - sin * sign * y), y: from.map(([x, y]) => sin * x + cos * sign * y) };
 }
 
 // The nearest point in a direction, what lies aside of it counting twice; the same point if none lies there.

@@ -2,7 +2,7 @@
 
 import { element } from "./page.js";
 
-const COLUMNS = ["sentence", "token", "group", "row", "x", "y", "before", "word", "after"];
+const COLUMNS = ["id", "sentence", "token", "label", "group", "row", "x", "y", "before", "word", "after"];
 
 function tsv(rows) {
   const plain = (value) => String(value).replace(/[\t\r\n]/g, " ");
@@ -21,6 +21,8 @@ function python(rows, { about, s, gamma }) {
   return [
     about.code,
     `rows = [${lines(rows.map((row) => row.row))}]`,
+    `ids = [${lines(rows.map((row) => literal(row.id)))}]`,
+    `labels = [${lines(rows.map((row) => literal(row.label)))}]`,
     `groups = [${lines(rows.map((row) => literal(row.group)))}]`,
     "states = store.read(rows=rows)  # [rows, states, channels]",
     `vectors = ${vectors}  # [rows, width]`,

@@ -1,0 +1,87 @@
+"""How well labels of a word's occurrences are told apart, and which mix of the layers does it best.
+
+The measure is leave-one-out nearest-neighbour accuracy: the share of the occurrences whose nearest other one, by cosine, has the
+same label. The mixes that are tried are those of a coarse grid over the simplex: s in steps of a tenth for three layers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.figures.vectors import Float
+
+STEPS = 10  # of the grid, at most …
+MOST_MIXES = 300  # … and as many as keep the grid within this
+SAME = 1e-5  # cosine distance under which vectors are one
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The best mix of the grid for one word's labels.
+
+    Attributes:
+        s: one weight a layer, 1 together. accuracy: of this mix.
+        layer: the best single layer. layer_accuracy: its accuracy.
+        occurrences: labelled ones, over which accuracies are taken. mixes: of the grid.
+    """
+
+    s: tuple[float, ...]
+    accuracy: float
+    layer: int
+    layer_accuracy: float
+    occurrences: int
+    mixes: int
+
+
+def accuracy(vectors: Float, label: Int) -> float | None:
+    """Leave-one-out nearest-neighbour accuracy by cosine of rows [n, d] with labels [n]; None where all rows are one vector."""
+    return _accuracy(vectors @ vectors.T, label)
+
+
+def suggest(layers: Sequence[Float], label: Int) -> Suggestion:
+    """The mix with the highest accuracy; of equal ones the most even. ``layers``: [n, d] each, ``label``: [n].
+
+    ValueError unless two labels occur, and some layer tells occurrences apart.
+    """
+    if len(np.unique(label)) < 2:
+        raise ValueError("its labelled occurrences have fewer than two labels")
+    n = len(layers)
+    pairs = list(combinations_with_replacement(range(n), 2))
+    grams = np.stack([layers[i] @ layers[j].T for i, j in pairs])  # [pairs, n, n]: no mix is ever made
+    for gram, (i, j) in zip(grams, pairs, strict=True):
+        if i != j:
+            gram += gram.T.copy()
+    scored = {}
+    for s in simplex(n):
+        products = np.array([s[i] * s[j] for i, j in pairs], np.float32)
+        value = _accuracy(np.tensordot(products, grams, 1), label)
+        if value is not None:
+            scored[s] = value
+    if not scored:
+        raise ValueError("all its labelled occurrences have the same vector")
+    best = max(scored, key=lambda s: (scored[s], -sum(share * share for share in s)))
+    singles = [scored.get(tuple(float(i == k) for i in range(n)), 0.0) for k in range(n)]
+    layer = int(np.argmax(singles))
+    return Suggestion(best, scored[best], layer, singles[layer], len(label), len(scored))
+
+
+def simplex(n: int) -> Iterator[tuple[float, ...]]:
+    """Weights of ``n`` layers, 1 together, in equal steps."""
+    steps = max(q for q in range(1, STEPS + 1) if q == 1 or comb(q + n - 1, n - 1) <= MOST_MIXES)
+    for chosen in combinations_with_replacement(range(n), steps):
+        yield tuple(chosen.count(layer) / steps for layer in range(n))
+
+
+def _accuracy(gram: Float, label: Int) -> float | None:
+    """Of rows whose products with each other are ``gram`` [n, n]."""
+    lengths = np.sqrt(np.maximum(np.diag(gram), 1e-24))
+    cosines = gram / lengths / lengths[:, None]
+    if cosines.min() > 1 - SAME:
+        return None
+    np.fill_diagonal(cosines, -np.inf)
+    return float((label[cosines.argmax(axis=1)] == label).mean())
