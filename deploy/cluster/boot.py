@@ -64,16 +64,20 @@ def worker_variables(worker_id: str, info: Any) -> Mapping[str, str]:
 
 
 def connect_first() -> None:
-    """Have Beam's worker open its data connection before it makes a stage's functions, which loads PyTorch.
+    """Have Beam's worker check its versions and open its data connection before it makes a stage's functions.
 
-    An engine waits three minutes for that connection, whether or not the worker lives; one that breaks it notices at once.
+    What is raised here reaches the command. Functions load PyTorch, and an engine waits three minutes for the connection, whether
+    or not the worker lives; of one that breaks it knows at once.
     """
     from apache_beam.portability.api import beam_fn_api_pb2
     from apache_beam.runners.worker import bundle_processor
 
+    from transforms.runtime.versions import check_versions
+
     beams = bundle_processor.BundleProcessor
 
     def connected(capabilities: Any, descriptor: Any, state: Any, channels: Any, *more: Any) -> Any:
+        check_versions()
         for transform in descriptor.transforms.values():
             if transform.spec.urn in (bundle_processor.DATA_INPUT_URN, bundle_processor.DATA_OUTPUT_URN):
                 channels.create_data_channel(beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload))

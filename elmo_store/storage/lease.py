@@ -38,6 +38,7 @@ LOCAL_LOOK_SECONDS, LOOK_SECONDS = 1.0, 10.0
 # How long a run of this machine's processes may be silent before another machine may begin one.
 LOCAL_PATIENCE_SECONDS = 45.0
 CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock
+SILENT_HEARTBEATS = 3  # of a launcher that has ended
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
 _MEMBERS = "members"  # of a collection: stores that have leases of their own
@@ -198,6 +199,21 @@ def release(root: Root, run: str) -> None:
         root.remove_many([name])
 
 
+def launcher_is_gone(root: Root, lease: Lease, *, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Whether the process that took ``lease`` has ended, whatever its workers do.
+
+    On another machine it has if its heartbeat stays as it is for half a minute, which is waited for.
+    """
+    if lease.process.is_of_this_machine():
+        return not lease.process.alive()
+    before = _heartbeat(root, LAUNCHER_HEARTBEAT)
+    for _ in range(math.ceil(SILENT_HEARTBEATS * HEARTBEAT_SECONDS)):
+        sleep(1.0)
+        if _heartbeat(root, LAUNCHER_HEARTBEAT) != before:
+            return False
+    return True
+
+
 def _wait_until_abandoned(
     root: Root, current: Lease, wait_seconds: float, on_progress: Callable[[str], None], sleep: Callable[[float], None]
 ) -> None:
@@ -281,9 +297,20 @@ class LeaseHolder:
         """
         lease = Lease.of_this_process(run, local=local, patience_seconds=patience_seconds)
         acquire(root, lease, take_over=take_over, on_progress=on_progress)
+        return cls.adopt(root, run, max_outage_seconds)
+
+    @classmethod
+    def adopt(cls, root: Root, run: str, max_outage_seconds: float, job: str = "", console: str = "") -> Self:
+        """Keep the lease of ``run`` alive from here on, and name its ``job`` if it has one already."""
         holder = cls(root, run, max_outage_seconds)
+        holder._job = (job, console)
         holder._thread.start()
         return holder
+
+    @property
+    def job(self) -> str:
+        """The name by which an engine knows the run's job, "" before it has one."""
+        return self._job[0]
 
     def check(self) -> None:
         """LeaseLostError unless the lease is still this run's."""

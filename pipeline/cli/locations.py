@@ -161,7 +161,7 @@ def check(touched: Touched) -> None:
         _check_no_password(location.url)
         if isinstance(location, Checked) and location.check is not None:
             location.check()
-    _check_answers(locations)
+    check_answers(locations)
     _check_no_overlap(touched)
 
 
@@ -199,7 +199,7 @@ def _check_spelling(locations: Iterable[Location]) -> None:
             )
 
 
-def _check_answers(locations: Iterable[Location]) -> None:
+def check_answers(locations: Iterable[Location]) -> None:
     """CommandError (bad location) if Google's storage, whose client tries six times, can't be connected to. One try a server."""
     from urllib.request import getproxies  # here: it takes as long to import as the rest of a command's start
 

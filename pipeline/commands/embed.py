@@ -51,7 +51,8 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
 
     with nothing_to_collect():
         loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
-        from pipeline.jobs.embed_job import EmbedCorpus, open_job
+        from pipeline.jobs.embed_input import STDIN
+        from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
         from pipeline.jobs.run import Running, complete_already, run_to_end
         from pipeline.progress.metrics import exported
         from pipeline.runners import beam_options, preflight
@@ -60,15 +61,20 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     waits = not options.no_wait
     with exported(options.metrics_port) as meter, preflight.opened(beam_args, wait=waits) as runner:
-        opened = open_job(options, runner, loading)
-        if opened.job is None or opened.holder is None:
-            code = complete_already(opened.root)
-        else:
+
+        def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, OpenedJob]:
+            opened = open_job(options, runner, loading)
+            if opened.holder is None:
+                return complete_already(opened.root), opened
             running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
-            code = run_to_end(running, EmbedCorpus(opened.job))
+            return run_to_end(running, EmbedCorpus(opened.job) if opened.job else None), opened
+
+        code, opened = attempt(loading)
+        if code is None and STDIN not in options.inputs:  # the job that was followed left work; standard input is read once
+            code, opened = attempt()
     if options.into and code == Exit.COMPLETE:
         _add_member(options.into, options.storage_options, opened)
-    return code
+    return Exit.INCOMPLETE if code is None else code
 
 
 def _add_member(into: str, storage_options: Mapping[str, Any] | None, opened: "OpenedJob") -> None:

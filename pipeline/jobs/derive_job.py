@@ -31,7 +31,7 @@ from pipeline.jobs.spec import STORES
 from pipeline.progress.metrics import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
-from pipeline.runners.flink import console_of
+from pipeline.runners.flink import address_of
 from transforms.runtime.owner import owned, run_name
 from transforms.runtime.results import spread
 from transforms.runtime.work import PLAN, PROBLEM, START
@@ -73,7 +73,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
-        terms = LeaseTerms(is_local(runner), waits, args.take_over, console_of(runner))
+        terms = LeaseTerms(is_local(runner), waits, args.take_over, address_of(runner))
 
         def earlier_run() -> Manifest | None:
             existing = standing(target, overwrite=overwrite)
@@ -85,15 +85,19 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
             workers_root = owned(target, holder.run, Process.here() if terms.local else None)
             return DeriveStore(source.root, workers_root, resumed=earlier is not None)
 
-        try:
-            claimed = claim(target, terms, earlier_run, begin)
-        except JobMismatchError as error:
-            raise CommandError(Exit.REFUSED, str(error)) from error
-        if claimed is None:
-            return complete_already(target)
-        holder, transform = claimed
-        running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits, meter=meter)
-        return run_to_end(running, transform)
+        def attempt() -> Exit | None:
+            try:
+                claimed = claim(target, terms, earlier_run, begin)
+            except JobMismatchError as error:
+                raise CommandError(Exit.REFUSED, str(error)) from error
+            if claimed is None:
+                return complete_already(target)
+            holder, transform = claimed
+            running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits, meter=meter)
+            return run_to_end(running, transform)
+
+        code = attempt()
+        return attempt() or Exit.INCOMPLETE if code is None else code
 
 
 def source_manifest(source: Store) -> tuple[Manifest, str]:

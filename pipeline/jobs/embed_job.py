@@ -34,7 +34,7 @@ from pipeline.jobs.preflight import added_before, check_input, decided, member_o
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
-from pipeline.runners.flink import console_of
+from pipeline.runners.flink import address_of
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of
@@ -96,7 +96,8 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
 class OpenedJob:
     """A job whose start stands in its store; ``manifest`` as it began.
 
-    ``job`` and ``holder`` are None if the store is complete already.
+    ``job`` and ``holder`` are None if the store is complete already, ``job`` alone if it goes on without the command that
+    submitted it.
     """
 
     root: Root
@@ -112,7 +113,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     loading = loading or LoadingModel(options.model, options.start_state)
-    terms = LeaseTerms(is_local(runner), not options.no_wait, options.take_over, console_of(runner))
+    terms = LeaseTerms(is_local(runner), not options.no_wait, options.take_over, address_of(runner))
     output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)

@@ -34,7 +34,7 @@ from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
-from pipeline.runners.flink import cancel_if_there
+from pipeline.runners.flink import PAGES, cancel_if_there, is_running
 from transforms.runtime.owner import owned
 from transforms.runtime.work import PROBLEM, REFUSED
 
@@ -177,13 +177,17 @@ class LeaseTerms:
         local: workers end with this process.
         waits: this process stays until the job ends.
         take_over: push another run aside.
-        console: the page of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
+        flink: the address of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
     """
 
     local: bool
     waits: bool
     take_over: bool
-    console: str | None = None
+    flink: str | None = None
+
+    def is_ours(self, heard: Heartbeats) -> bool:
+        """Whether the job that an output's heartbeats name is on the Flink that this one goes to."""
+        return bool(heard.job) and heard.console.partition(PAGES)[0] == self.flink
 
 
 def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
@@ -200,7 +204,7 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
         raise CommandError(Exit.REFUSED, str(LeaseHeldError(error.where, error.holder, TAKE_OVER))) from error
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
-    if heard.console == terms.console and cancel_if_there(terms.console, heard.job):
+    if terms.is_ours(heard) and cancel_if_there(terms.flink, heard.job):
         # Its workers would fail, and be tried again, until it gives up.
         print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
     elif terms.take_over and heard.job:
@@ -209,10 +213,27 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
     return holder
 
 
+def adopted(root: Root, terms: LeaseTerms) -> LeaseHolder | None:
+    """The lease of a run whose job goes on though its command is gone; the lease of one whose job has ended too is given back."""
+    run = lease.read_lease(root)
+    if run is None or terms.flink is None or terms.take_over or not terms.waits:
+        return None
+    heard = lease.read_heartbeats(root, run.run)
+    if not terms.is_ours(heard) or not lease.launcher_is_gone(root, run):
+        return None
+    if not is_running(terms.flink, heard.job):
+        lease.release(root, run.run)
+        return None
+    print(f"the command that submitted job {heard.job} is gone, and the job goes on: following it", file=sys.stderr, flush=True)
+    return LeaseHolder.adopt(root, run.run, MAX_OUTAGE_SECONDS, heard.job, heard.console)
+
+
 def claim(
     root: Root, terms: LeaseTerms, look: Callable[[], Manifest | None], begin: Callable[[LeaseHolder, Manifest | None], T]
-) -> tuple[LeaseHolder, T] | None:
+) -> tuple[LeaseHolder, T | None] | None:
     """Take the lease of the output, make room, and ``begin`` the job there; None if the job is complete already.
+
+    Nothing is begun (None) where this very job goes on without the command that submitted it: its lease is `adopted`.
 
     ``look``: the manifest of an earlier run of this very job, None for an empty output or a store to be overwritten. It is asked
     again once the lease is held: another run may just have ended. ``begin`` gets what it says. Errors are those of both,
@@ -221,6 +242,8 @@ def claim(
     existing = look()
     if existing is not None and existing.complete:
         return None
+    if existing is not None and (orphan := adopted(root, terms)) is not None:
+        return orphan, None
     with _no_empty_folders(root):
         holder = take_lease(root, terms)
         try:

@@ -55,7 +55,7 @@ def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask],
     try:
         with quiet_workers(options), repeated(look, LOOK_SECONDS, "progress"):
             job = submit(pipeline_of(MakeFiles(source, tasks), options), options)
-            with told(output, job.stalled) if job.id else nullcontext():
+            with told(output, job) if job.id else nullcontext():
                 job.wait()
     except KeyboardInterrupt:
         if job is not None and job.id:

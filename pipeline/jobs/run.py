@@ -27,7 +27,16 @@ from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_commands, next_steps, summary
 from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import is_local, name_job, quiet_workers
-from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, remove_shared_files, submit, worker_error
+from pipeline.runners.flink import address_of
+from pipeline.runners.submission import (
+    SubmittedJob,
+    followed,
+    only_prepares,
+    pipeline_of,
+    remove_shared_files,
+    submit,
+    worker_error,
+)
 from transforms.runtime.ended import WorkerEnd, described, read_ends
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY
 
@@ -65,8 +74,10 @@ class Running:
         return self.holder.root
 
 
-def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
+def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) -> Exit | None:
     """Run ``transform``, which completes the store whose lease is held, and say what came of it.
+
+    Without one the job of the lease, whose own command is gone, is followed; None if that leaves work for another one.
 
     Ctrl-C cancels a job that an engine runs. The lease is given back at the end, unless a job goes on without this command.
     CommandError if an engine does not take it, another run took the output meanwhile, or the storage can't be asked in the end.
@@ -91,7 +102,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     if holder.gave_up:  # what a cancelled job says of itself tells less
         running.failure = ConnectionError(holder.gave_up)
     try:
-        return _ended(running, time.perf_counter() - began)
+        return _ended(running, time.perf_counter() - began, orphan=transform is None)
     except (OSError, StoreError) as error:  # what ended the job tells more than what is missing now
         if running.failure is None:
             raise
@@ -99,32 +110,37 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
         raise CommandError(Exit.INCOMPLETE, text) from error
 
 
-def _ended(running: Running, seconds: float) -> Exit:
-    """Say what came of a job that has ended. Errors of a storage that can't be asked."""
+def _ended(running: Running, seconds: float, *, orphan: bool) -> Exit | None:
+    """Say what came of a job that has ended; None if it was an orphan and left work. Errors of a storage that can't be asked."""
     root = running.root
     manifest = read_manifest(root)
     if LeaseLostError.__name__ in str(running.failure) or differences(manifest, running.manifest):  # and it has ended
         raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     if not manifest.complete:
+        if orphan and problem_of(root).get("kind") != REFUSED:
+            say(f"the job that was followed left work: {explain(root, running.failure)}\nsubmitting the rest")
+            return None
         return incomplete(running)
     left = left_summary(root)
+    tidy(root)  # a late heartbeat
     report(root, manifest, left, seconds=seconds)
     return Exit.COMPLETE
 
 
-def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
+def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) -> bool:
     """Hand the job to its runner, and wait for its end; False if it goes on, or begins, without this command."""
     options = running.options
     name_job(options, running.command, str(running.root), running.holder.run)
-    pipeline = pipeline_of(transform, options)
+    pipeline = pipeline_of(transform, options) if transform else None
     try:
         with quiet_workers(options):
-            job = running.job = submit(pipeline, options)
+            job = running.job = submit(pipeline, options) if pipeline else followed(options, running.holder.job)
             if made := only_prepares(options):
                 running.keeps_lease = True  # for whoever runs it
                 print(f"{made}. The unfinished store is at {running.root}.")
                 return False
             if job.id:
+                running.holder.say_job(job.id, address_of(options), job.cancel)  # at once: its page may take seconds to be there
                 running.holder.say_job(job.id, job.console, job.cancel)
             if job.id:
                 stream = sys.stderr if running.wait else sys.stdout
@@ -134,7 +150,7 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
             if not running.wait:
                 running.keeps_lease = True
                 return False
-            with told(running.root, job.stalled) if job.id else nullcontext():
+            with told(running.root, job) if job.id else nullcontext():
                 job.wait()
     except CommandError:
         raise

@@ -179,7 +179,7 @@ class EmbedOptions:
     )
     dry_run: bool = _size(
         "read a sample of the input, print its first sentences and the job's tokens, shards, bytes, time and cost, and end; "
-        "nothing is written", False,
+        "nothing is written (Beam's --dry_run, with an underscore, is refused)", False,
     )  # fmt: skip
     price_per_hour: float | None = _size(
         "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=not_negative

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -33,6 +33,7 @@ from apache_beam.options.pipeline_options import (
 from elmo_store.storage.process import scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.machine import cores
+from transforms.runtime.versions import own_versions
 
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
@@ -61,6 +62,14 @@ class _BeamParser(argparse.ArgumentParser):
 
     def add_value_provider_argument(self, *names: str, **settings: object) -> None:
         self.add_argument(*names, **settings)  # type: ignore[arg-type]
+
+
+class LauncherOptions(PipelineOptions):
+    """What a job's options tell its workers of the command that submitted it: see `transforms.runtime.versions`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: Any) -> None:
+        parser.add_argument("--launcher_versions", help=argparse.SUPPRESS)
 
 
 @cache
@@ -141,6 +150,7 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     _beams_parser().parse_known_args(list(beam_args))
     flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
     options = PipelineOptions([*beam_args, *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
+    options.view_as(LauncherOptions).launcher_versions = own_versions()
     standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER

@@ -1,10 +1,12 @@
 """What Flink's REST service is asked beyond Beam's own interface: its slots and cores, to cancel a job, why one does not move."""
 
 import json
+import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
@@ -14,8 +16,10 @@ from pipeline.runners.beam_options import EMBEDDED_MASTERS, is_local, runner_nam
 
 ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})  # Flink's words
 WAITING, ENDED_TASKS = frozenset({"created", "scheduled"}), frozenset({"finished", "canceled", "failed"})
-CONSOLE = "/#/overview"  # what follows the REST service's address in that of Flink's page
+PAGES = "/#/"  # what follows the REST service's address in that of a page
 CANCEL_SECONDS, ANSWER_SECONDS = 30.0, 15.0
+LOOK_SECONDS, LOOKS_WITHOUT_ANSWER = 2.0, 5  # at a job that is followed; a look without an answer takes up to ANSWER_SECONDS
+PAGE_SECONDS = 60.0  # that a job takes from its submission to Flink's list, on a busy machine
 
 
 def master_of(options: PipelineOptions) -> str | None:
@@ -25,18 +29,60 @@ def master_of(options: PipelineOptions) -> str | None:
     return master if of_flink else None
 
 
-def console_of(options: PipelineOptions) -> str | None:
-    """The address of the page of that Flink."""
+def address_of(options: PipelineOptions) -> str | None:
+    """The address of that Flink's REST service and pages."""
     master = master_of(options)
-    return None if master is None else f"{_base(master)}{CONSOLE}"
+    return None if master is None else _base(master)
 
 
-def cancel_if_there(console: str | None, job_id: str) -> bool:
-    """Cancel a job that may run on the Flink at ``console``; whether it did."""
+def page_of(master: str, job_id: str, goes_on: Callable[[], bool] = lambda: True) -> str:
+    """The page of a job, which Flink lists some seconds after its submission if it ``goes_on``; Flink's own where it does not."""
+    end = time.monotonic() + PAGE_SECONDS
+    with suppress(CommandError):
+        while not (jobs := _named(master, job_id)) and goes_on() and time.monotonic() < end:
+            time.sleep(0.5)
+        if jobs:
+            return f"{_base(master)}{PAGES}job/running/{jobs[0]['jid']}/overview"
+    return f"{_base(master)}{PAGES}overview"
+
+
+def is_running(master: str, job_id: str) -> bool:
+    """Whether the job has not ended. Arguments and errors as of `cancel_on_flink`."""
+    return bool(_running(master, job_id))
+
+
+def cancel_if_there(master: str | None, job_id: str) -> bool:
+    """Cancel a job that may run on the Flink at ``master``; whether it did."""
     try:
-        return console is not None and cancel_on_flink(console.removesuffix(CONSOLE), job_id) > 0
+        return master is not None and cancel_on_flink(master, job_id) > 0
     except (CommandError, OSError):
         return False
+
+
+class OrphanedJob:
+    """A job whose command is gone, as Beam's PipelineResult would have it."""
+
+    def __init__(self, master: str, job_id: str) -> None:
+        self._master, self._job_id = master, job_id
+
+    def wait_until_finish(self) -> None:
+        """Return when it has ended. RuntimeError with what Flink says of its failure, or where Flink answers no more."""
+        failed_looks = 0
+        while failed_looks < LOOKS_WITHOUT_ANSWER:
+            time.sleep(LOOK_SECONDS)
+            try:
+                if not _running(self._master, self._job_id):
+                    break
+                failed_looks = 0
+            except CommandError:
+                failed_looks += 1
+        for job in _named(self._master, self._job_id):
+            if job["state"] != "FINISHED":
+                said = answer(self._master, f"jobs/{job['jid']}/exceptions").get("root-exception")
+                raise RuntimeError(said or f"Flink's job is {job['state']}")
+
+    def cancel(self) -> None:
+        """Nothing beside what `cancel_on_flink` does."""
 
 
 def cancel_on_flink(master: str, job_id: str) -> int:
@@ -103,21 +149,28 @@ def host_of(task_manager: Mapping[str, Any]) -> str:
     return str(urllib.parse.urlsplit(str(task_manager["path"])).hostname)
 
 
-def answer(master: str, path: str) -> Any:
-    """What Flink's REST service says. CommandError (bad location) if it says nothing sensible."""
+def answer(master: str, path: str, remedy: str = "give its REST address, --flink_master=HOST:8081") -> Any:
+    """What Flink's REST service says. CommandError (bad location) with ``remedy`` if it says nothing sensible."""
     base = _base(master)
     try:
         with urllib.request.urlopen(f"{base}/{path}", timeout=ANSWER_SECONDS) as reply:
             return json.load(reply)
     except (OSError, ValueError) as error:
-        raise CommandError(
-            Exit.BAD_LOCATION, f"no Flink answers at {base} ({error}): give its REST address, --flink_master=HOST:8081"
-        ) from error
+        raise CommandError(Exit.BAD_LOCATION, f"no Flink answers at {base} ({error}): {remedy}") from error
+
+
+def members(master: str) -> dict[str, str]:
+    """The TaskManagers that Flink knows: id → host."""
+    return {manager["id"]: host_of(manager) for manager in answer(master, "taskmanagers")["taskmanagers"]}
+
+
+def _named(master: str, job_id: str) -> list[Any]:
+    name = job_id.rpartition("_")[0] or job_id
+    return [job for job in answer(master, "jobs/overview")["jobs"] if job["name"] == name]
 
 
 def _running(master: str, job_id: str) -> list[Any]:
-    name = job_id.rpartition("_")[0] or job_id
-    return [job for job in answer(master, "jobs/overview")["jobs"] if job["name"] == name and job["state"] not in ENDED]
+    return [job for job in _named(master, job_id) if job["state"] not in ENDED]
 
 
 def _base(master: str) -> str:

@@ -7,6 +7,7 @@ was written, and Ctrl-C would end it before the job could be cancelled.
 import atexit
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from apache_beam.runners.portability.spark_runner import SparkJarJobServer
 
 from elmo_store.storage.process import ended_with_this_process, scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.signals import say
 from pipeline.runners.beam_options import runner_name
 
 SERVERS: dict[str, Callable[[PipelineOptions], Any]] = {
@@ -47,6 +49,8 @@ START_SECONDS = 120.0
 STOP_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 LAST_LINES = 12
+MESSAGES_THREAD = "wait_until_finish_read"  # Beam's (2.77)
+LOST_EXECUTOR = re.compile(r"Lost executor (\S+) on ([^\s:]+): (.*)")  # as Spark's driver logs it
 
 log = logging.getLogger("apache_beam.job_service")  # shown where Beam's own log is
 
@@ -60,7 +64,7 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
     portable = options.view_as(PortableOptions)
     name = runner_name(options)
     if portable.job_endpoint is None and name in SERVERS and not _submits_uber_jar(options):
-        with scratch_folder() as folder:
+        with messages_end_quietly(), scratch_folder() as folder:
             server_options = options.view_as(JobServerOptions)
             server_options.artifacts_dir = server_options.artifacts_dir or str(folder)
             with _started(name, options) as endpoint:
@@ -101,9 +105,29 @@ def _submits_uber_jar(options: PipelineOptions) -> bool:
 
 
 @contextmanager
+def messages_end_quietly() -> Iterator[None]:
+    """Spare the screen the traceback of Beam's thread that reads a job's messages, which ends when the job service does."""
+    before = threading.excepthook
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        if error.thread is None or error.thread.name != MESSAGES_THREAD:
+            before(error)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        for thread in threading.enumerate():
+            if thread.name == MESSAGES_THREAD:
+                thread.join(STOP_SECONDS)
+        threading.excepthook = before
+
+
+@contextmanager
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     command, endpoint = _command(name, options)
     log.info("starting the job service: %s", " ".join(command))
+    say(f"starting Beam's job server for {name} …")
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -114,7 +138,7 @@ def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     end = partial(_end, process)
     atexit.register(end)
     last: deque[str] = deque(maxlen=LAST_LINES)
-    threading.Thread(target=_pass_on, args=(process.stdout, last), name="job service's log", daemon=True).start()
+    threading.Thread(target=pass_on, args=(process.stdout, last), name="job service's log", daemon=True).start()
 
     def check() -> None:
         if process.poll() is not None:
@@ -168,8 +192,11 @@ def _wait_for(endpoint: str, check: Callable[[], None], seconds: float) -> None:
     )
 
 
-def _pass_on(stream: "IO[bytes]", last: deque[str]) -> None:
+def pass_on(stream: "IO[bytes]", last: deque[str]) -> None:
+    """Log what the service says; keep its ``last`` lines, and tell of executors that Spark's driver lost."""
     for line in stream:
         text = line.decode("utf-8", "replace").rstrip()
         last.append(text)
         log.info("%s", text)
+        if lost := LOST_EXECUTOR.search(text):
+            say(f"the engine lost executor {lost[1]} on {lost[2]}: {lost[3]}; its tasks are tried again elsewhere")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,16 +13,21 @@ from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
+    SetupOptions,
     SparkRunnerOptions,
+    TestOptions,
+    WorkerOptions,
 )
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.runner import create_runner
 
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import check_answers
 from pipeline.runners.beam_options import ENGINES, WORKER_PROGRAM, is_local, pipeline_options, runner_name, undeclared
 from pipeline.runners.flink import fit_to_cluster
 from pipeline.runners.job_service import declared_options, job_service
+from transforms.runtime.versions import own_versions
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 CREDENTIALS = {  # scheme → variables in which this machine may have what its workers need too
@@ -109,9 +115,30 @@ def check_dataflow(options: PipelineOptions) -> None:
     problems = [f"--{name} is missing{remedy}" for name, remedy in needed.items() if not getattr(google, name)]
     if any(option.startswith("worker_accelerator") for option in google.dataflow_service_options or ()):
         problems.append("worker_accelerator can't be had beside resource hints, which every job has: leave it to --accelerator")
+    if options.view_as(TestOptions).dry_run:
+        problems.append(
+            "--dry_run=True would leave a started store; --dry-run (with a dash) of this command tells what a job costs"
+        )
+    problems += _image_problems(options)
     problems = problems or PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()
     if problems:
         raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))
+    check_answers([Location("--temp_location", google.temp_location)])
+
+
+def _image_problems(options: PipelineOptions) -> list[str]:
+    """Why workers could not run the job: without our package, or with other versions than this command's."""
+    setup, image = options.view_as(SetupOptions), options.view_as(WorkerOptions).sdk_container_image
+    if not image and not setup.setup_file and not setup.extra_packages:
+        return [
+            "workers would start in Google's own image, which has no elmo-store: give --sdk_container_image=IMAGE "
+            "--sdk_location=container (target `dataflow` of deploy/docker/Dockerfile), or from a checkout "
+            "--setup_file=./setup.py --requirements_file=deploy/dataflow/requirements.txt"
+        ]
+    stock = re.search(r"beam_python(\d+\.\d+)_sdk:(\d+\.\d+\.\d+)", image or "")  # another one's name does not tell
+    if stock and (theirs := f"Python {stock[1]} with Apache Beam {stock[2]}") != own_versions():
+        return [f"--sdk_container_image={image} has {theirs}, this command {own_versions()}: both must be the same"]
+    return []
 
 
 def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool) -> None:

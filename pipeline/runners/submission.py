@@ -6,6 +6,7 @@ import shlex
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
-    TestOptions,
 )
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineState
 from apache_beam.utils.multi_process_shared import MultiProcessShared
 
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.runners import flink
 from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
-from pipeline.runners.flink import cancel_on_flink, console_of, master_of, stalled_on_flink
 
 WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
 
@@ -37,34 +38,51 @@ class SubmittedJob:
 
     @property
     def id(self) -> str | None:
-        """The name by which the engine knows it; None for a job of this process, a template or a dry run."""
+        """The name by which the engine knows it; None for a job of this process or a template."""
         with suppress(AttributeError):  # Dataflow's result of a template has no job
             if runner_name(self.options) == "DataflowRunner":
                 return str(self.result.job_id())
             return str(self.result._job_id)  # Beam has no public name for it (2.77)
         return None
 
-    @property
+    @cached_property
     def console(self) -> str | None:
         """The address of the page that shows this job, None if the engine has none that we know."""
         if runner_name(self.options) == "DataflowRunner" and self.id is not None:
             google = self.options.view_as(GoogleCloudOptions)
             return f"https://console.cloud.google.com/dataflow/jobs/{google.region}/{self.id}?project={google.project}"
-        return console_of(self.options)
+        master = flink.master_of(self.options)
+        return None if master is None else flink.page_of(master, self.id or "", self._goes_on)
+
+    def _goes_on(self) -> bool:
+        return not PipelineState.is_terminal(getattr(self.result, "state", PipelineState.RUNNING))
 
     def wait(self) -> None:
-        """Return when it is done; raises what the runner raises if it fails, which names a worker's program that can't be run."""
+        """Return when it is done; raises what the runner raises if it fails.
+
+        The error names a worker's program that can't be run, and the JobManager of a Flink that is lost.
+        """
         try:
             self.result.wait_until_finish()
         except Exception as error:
             if program := missing_program(self.result):
                 raise RuntimeError(program) from error
+            if (master := flink.master_of(self.options)) is not None:
+                try:
+                    flink.answer(master, "overview", "its JobManager is lost, and with it the job unless another one goes on")
+                except CommandError as lost:
+                    raise RuntimeError(str(lost)) from error
             raise
 
     def stalled(self) -> str | None:
         """Why nothing of it moves at present, as far as its engine tells; None if something does."""
-        master = master_of(self.options)
-        return None if master is None else stalled_on_flink(master, self.id or "")
+        master = flink.master_of(self.options)
+        return None if master is None else flink.stalled_on_flink(master, self.id or "")
+
+    def members(self) -> dict[str, str]:
+        """The engine's machines as it tells them, id → host; {} of an engine that is not asked."""
+        master = flink.master_of(self.options)
+        return {} if master is None else flink.members(master)
 
     def cancel(self) -> None:
         """Ask the engine to end it, by Beam's own call and, where that ends only the submission, at the engine itself."""
@@ -73,8 +91,8 @@ class SubmittedJob:
             self.result.cancel()
         except Exception as error:  # the engine's own interface may still answer
             failure = error
-        if (master := master_of(self.options)) is not None:
-            cancel_on_flink(master, self.id or "")
+        if (master := flink.master_of(self.options)) is not None:
+            flink.cancel_on_flink(master, self.id or "")
         elif failure is not None:
             raise failure
 
@@ -89,6 +107,11 @@ class LocalProcesses(FnApiRunner):
                 # A terminal sends Ctrl-C to the workers too, and to the shell that Beam starts them by: the command ends them.
                 environment.payload = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(WORKER)}".encode()
         return super().run_via_runner_api(pipeline_proto, options)
+
+
+def followed(options: PipelineOptions, job_id: str) -> SubmittedJob:
+    """A job on the Flink of ``options`` whose command is gone."""
+    return SubmittedJob(flink.OrphanedJob(flink.master_of(options) or "", job_id), options)
 
 
 def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> beam.Pipeline:
@@ -136,9 +159,7 @@ def only_prepares(options: PipelineOptions) -> str | None:
     if runner_name(options) != "DataflowRunner":
         portable = options.view_as(PortableOptions)
         return f"the job as a file, {portable.output_executable_path}" if portable.output_executable_path else None
-    if google.template_location:
-        return f"the job as a template, {google.template_location}"
-    return "a dry run: nothing was sent" if options.view_as(TestOptions).dry_run else None
+    return f"the job as a template, {google.template_location}" if google.template_location else None
 
 
 def missing_program(result: Any) -> str | None:

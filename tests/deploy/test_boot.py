@@ -5,6 +5,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, en
 from apache_beam.runners.worker import bundle_processor
 
 from deploy.cluster.boot import connect_first
+from transforms.runtime.versions import VersionsError, check_versions, own_versions
 
 
 def test_a_worker_opens_its_data_connection_before_it_makes_a_stages_functions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,3 +25,16 @@ def test_a_worker_opens_its_data_connection_before_it_makes_a_stages_functions(m
     with pytest.raises(KeyError, match=r"[Nn]o such"):
         bundle_processor.BundleProcessor(frozenset(), stage, None, Channels())  # type: ignore[arg-type]
     assert asked == ["engine:1"]
+
+
+@pytest.mark.parametrize("form", ['{"beam:option:launcher_versions:v1": "%s"}', '{"options": {"launcher_versions": "%s"}}'])
+def test_a_worker_of_other_versions_than_its_commands_says_both(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPELINE_OPTIONS", form % own_versions())
+    check_versions()
+    monkeypatch.setenv("PIPELINE_OPTIONS", form % "Python 3.9 with Apache Beam 2.60.0")
+    with pytest.raises(VersionsError, match=r"has Python 3\.1\d with .* Python 3\.9 with Apache Beam 2\.60\.0: install"):
+        check_versions()
+    monkeypatch.setattr(bundle_processor, "BundleProcessor", bundle_processor.BundleProcessor)  # to have it back
+    connect_first()
+    with pytest.raises(VersionsError):  # where its engine hears of it
+        bundle_processor.BundleProcessor(frozenset(), beam_fn_api_pb2.ProcessBundleDescriptor(), None, None)  # type: ignore[arg-type]

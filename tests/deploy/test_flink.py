@@ -19,6 +19,7 @@ from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from pipeline.runners.flink import cancel_if_there
 from tests.clusters.artefacts import missing_tools, resolve
 from tests.clusters.engine import environment_options
 from tests.clusters.flink import FlinkCluster
@@ -162,6 +163,31 @@ def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher
     flink.wait_registered(N_TASK_MANAGERS)
     # Of tasks that were cancelled while their worker started, as the last TaskManager came, too.
     wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 90)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_command_of_a_launcher_that_was_killed_follows_its_job_and_submits_what_that_leaves(
+    flink: FlinkCluster, longer_arguments: Arguments, tmp_path: Path, fails: bool
+) -> None:
+    store, longer_bytes = tmp_path / "store", digests(made_here(longer_arguments, tmp_path / "local"))
+    command = longer_arguments(store, *flink.beam_options())
+    process = started(command)
+    wait_for_workers(store, 1, process)
+    process.kill()
+    process.communicate()
+    job = newest_job(flink)
+    process = started(command)
+    assert process.stderr is not None
+    assert any("the job goes on: following it" in line for line in iter(process.stderr.readline, ""))
+    if fails:
+        assert cancel_if_there(flink.master, flink.get(f"jobs/{job}")["name"])
+    _, err = process.communicate(timeout=400)
+    assert process.returncode == Exit.COMPLETE, err
+    assert ("submitting the rest" in err) == fails
+    assert (newest_job(flink) != job) == fails
+    assert digests(store) == longer_bytes
+    assert not (store / "_lease").exists()
+    assert not (store / "_work").exists()
 
 
 def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(

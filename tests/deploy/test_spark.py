@@ -97,6 +97,7 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == long_bytes
     assert "was killed by SIGKILL" in err
+    assert "the engine lost executor" in err
     assert psutil.wait_procs(list(known), timeout=30)[1] == []  # none computes on without its executor
     spark.add_member()
     spark.wait_registered(2)

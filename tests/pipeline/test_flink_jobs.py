@@ -2,8 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,13 @@ from typing import Any
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2
 
-from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, Lease, acquire, put_heartbeat
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, Lease, acquire, launcher_is_gone, put_heartbeat, read_lease
+from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
-from pipeline.jobs.output import LeaseTerms, take_lease
+from pipeline.jobs.output import LeaseTerms, adopted, take_lease
+from pipeline.runners import flink as rest
 from pipeline.runners.beam_options import pipeline_options
-from pipeline.runners.flink import CONSOLE, cancel_if_there, stalled_on_flink
+from pipeline.runners.flink import PAGES, OrphanedJob, cancel_if_there, page_of, stalled_on_flink
 from pipeline.runners.submission import SubmittedJob
 
 TASKS = ("created", "scheduled", "deploying", "initializing", "running", "canceling", "finished", "canceled", "failed")
@@ -42,7 +47,8 @@ class _Answers(BaseHTTPRequestHandler):
         tasks = dict.fromkeys(TASKS, 0) | self.server.tasks
         job = {"jid": "a1", "name": "NAME", "state": self.server.state, "tasks": tasks | {"total": sum(tasks.values())}}
         cluster = {"taskmanagers": 1, "slots-total": 1, "slots-available": 0}
-        self.answer({"jobs": [job]} if self.path == "/jobs/overview" else cluster)
+        answers = {"/jobs/overview": {"jobs": [job]}, "/jobs/a1/exceptions": {"root-exception": "no slot"}}
+        self.answer(answers.get(self.path, cluster))
 
     def do_PATCH(self) -> None:
         self.server.cancelled.append(self.path)
@@ -82,26 +88,82 @@ def test_a_job_stands_still_where_tasks_wait_for_slots_and_none_runs(flink: Flin
     assert stalled_on_flink(flink.master, "OTHER_uuid") is None
 
 
-def test_the_job_that_a_console_shows_is_cancelled_while_it_runs(flink: Flink) -> None:
-    console = f"http://{flink.master}{CONSOLE}"
-    assert cancel_if_there(console, "NAME_uuid")
+def test_a_job_is_shown_and_cancelled_while_it_runs(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert page_of(flink.master, "NAME_uuid") == f"http://{flink.master}/#/job/running/a1/overview"
+    monkeypatch.setattr(rest, "PAGE_SECONDS", 0.0)
+    assert page_of(flink.master, "OTHER_uuid") == f"http://{flink.master}/#/overview"
+    assert cancel_if_there(flink.master, "NAME_uuid")
     assert flink.cancelled == ["/jobs/a1?mode=cancel"]
     flink.state = "FINISHED"
-    assert not cancel_if_there(console, "NAME_uuid")
+    assert not cancel_if_there(flink.master, "NAME_uuid")
     assert not cancel_if_there(None, "NAME_uuid")
-    assert not cancel_if_there(f"http://127.0.0.1:1{CONSOLE}", "NAME_uuid")  # nobody answers
+    assert not cancel_if_there("127.0.0.1:1", "NAME_uuid")  # nobody answers
     assert len(flink.cancelled) == 1
+
+
+def of_a_dead_command(root: Root, flink: Flink) -> LeaseTerms:
+    """A lease whose launcher has ended and whose job is that of ``flink``; the terms of the same command, given again."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as launcher:
+        process = Process.of(launcher.pid)
+        launcher.kill()
+    run = Lease.of_this_process("before", local=False, patience_seconds=60.0)
+    acquire(root, replace(run, process=process))
+    put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", f"http://{flink.master}{PAGES}job/running/a1/overview")
+    return LeaseTerms(local=False, waits=True, take_over=False, flink=f"http://{flink.master}")
 
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_only_a_job_on_the_flink_that_the_command_names_is_cancelled(ours: bool, flink: Flink, tmp_path: Path) -> None:
     """What an output says may come from anybody: no address of it is asked anything."""
-    console, root = f"http://{flink.master}{CONSOLE}", Root(tmp_path / "out")
-    acquire(root, Lease.of_this_process("before", local=False, patience_seconds=60.0))
-    put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", console)
-    terms = LeaseTerms(local=False, waits=True, take_over=True, console=console if ours else f"http://127.0.0.1:1{CONSOLE}")
-    with take_lease(root, terms):
+    root = Root(tmp_path / "out")
+    terms = replace(of_a_dead_command(root, flink), take_over=True)
+    with take_lease(root, terms if ours else replace(terms, flink="http://127.0.0.1:1")):
         assert flink.cancelled == (["/jobs/a1?mode=cancel"] if ours else [])
+
+
+def test_a_job_whose_command_is_gone_is_followed_while_it_runs_and_its_lease_given_back_once_it_has_ended(
+    flink: Flink, tmp_path: Path
+) -> None:
+    root = Root(tmp_path / "out")
+    terms = of_a_dead_command(root, flink)
+    assert adopted(root, replace(terms, flink="http://127.0.0.1:1")) is None  # another Flink's
+    assert adopted(root, replace(terms, take_over=True)) is None
+    with adopted(root, terms) or pytest.fail("not followed") as holder:
+        assert (holder.run, holder.job) == ("before", "NAME_uuid")
+    terms = of_a_dead_command(root, flink)
+    flink.state = "CANCELED"
+    assert adopted(root, terms) is None
+    assert read_lease(root) is None
+
+
+def test_a_job_of_a_command_that_lives_is_not_followed(flink: Flink, tmp_path: Path) -> None:
+    root = Root(tmp_path / "out")
+    terms = of_a_dead_command(root, flink)
+    run = read_lease(root)
+    assert run is not None
+    root.put_json(LEASE, asdict(replace(run, process=Process.here())))
+    assert adopted(root, terms) is None
+    assert read_lease(root) is not None
+
+
+def test_a_launcher_of_another_machine_is_gone_when_its_heartbeat_stays_as_it_is(tmp_path: Path) -> None:
+    root = Root(tmp_path / "out")
+    here = Process.here()
+    lease = replace(Lease.of_this_process("a", local=False, patience_seconds=60.0), process=replace(here, machine="another"))
+    waits: list[float] = []
+    put_heartbeat(root, LAUNCHER_HEARTBEAT, "a")
+    assert launcher_is_gone(root, lease, sleep=waits.append)
+    assert sum(waits) == 30.0
+    assert not launcher_is_gone(root, lease, sleep=lambda _: put_heartbeat(root, LAUNCHER_HEARTBEAT, "a"))
+
+
+def test_what_flink_says_of_a_followed_jobs_failure_is_raised(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "LOOK_SECONDS", 0.01)
+    flink.state = "FAILED"
+    with pytest.raises(RuntimeError, match="no slot"):
+        OrphanedJob(flink.master, "NAME_uuid").wait_until_finish()
+    flink.state = "FINISHED"
+    OrphanedJob(flink.master, "NAME_uuid").wait_until_finish()
 
 
 class Failed:

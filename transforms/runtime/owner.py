@@ -22,6 +22,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.retrying import RetryCount, retry
 from elmo_store.storage.root import Root
 from transforms.runtime.ended import introduce
+from transforms.runtime.versions import check_versions
 from transforms.runtime.work import PLAN
 
 HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a group of workers
@@ -83,13 +84,15 @@ class Run:
         return self._launcher is None
 
     def opens(self) -> None:
-        """See that this process, which now works for the run, ends with it."""
+        """See that this process, which now works for the run, ends with it. VersionsError if it is not fit for it."""
         if self.here.is_opened:
             return
         self.here.is_opened = True
         if self._launcher is not None:
             end_with(self._launcher)
-        elif introduce(self._root.owned_by(self)):  # this process is an engine's worker, started for this run
+            return
+        check_versions()
+        if introduce(self._root.owned_by(self)):  # this process is an engine's worker, started for this run
             end_after(self)
 
     def confirm(self, rel: str | None) -> None:
@@ -121,6 +124,8 @@ class Run:
         try:
             if not lease.was_heard(self._root, here.heartbeat, self.name, HEARTBEAT_SECONDS):
                 lease.put_heartbeat(self._root, here.heartbeat, self.name)
+                if lease.read_lease(self._root) is None:  # given back meanwhile: nothing stays beside a complete store
+                    self._root.remove_many([here.heartbeat])
             here.failed_beats, pause = 0, HEARTBEAT_SECONDS
         except Exception as error:  # filesystems raise what they like
             here.failed_beats += 1
