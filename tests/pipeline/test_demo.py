@@ -40,12 +40,12 @@ def test_the_packaged_model_tells_banks_of_rivers_from_banks_of_money(capsys: py
         assert any(word in text for word in rivers) == any(word in other for word in rivers), row
 
 
-@pytest.mark.parametrize(("sentences", "times"), [(["A bank ."], "once"), (["A bench .", "A bench ."], "nowhere")])
+@pytest.mark.parametrize(("sentences", "times"), [(["A bank ."], "a token only once"), (["A bench ."] * 2, "not a token")])
 def test_a_word_that_has_nothing_to_be_compared_with_is_refused(
     sentences: list[str], times: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["demo", *sentences]) == Exit.BAD_USAGE
-    assert f"'bank' stands {times} in the sentences" in capsys.readouterr().err
+    assert f"'bank' is {times} in these sentences" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_there_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:

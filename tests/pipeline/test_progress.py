@@ -215,7 +215,7 @@ def test_watch_waits_for_a_job_that_has_not_begun(
     monkeypatch.setattr("pipeline.commands.info.LOOK_SECONDS", 0.05)
     assert main(["watch", str(tmp_path / "store")]) == Exit.COMPLETE
     said = capsys.readouterr()
-    assert "no job has begun" in said.err
+    assert "no job has started" in said.err
     assert "complete: 7 tokens" in said.out
 
 
