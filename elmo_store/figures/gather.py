@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.figures.groups import BLOCK_SENTENCES, FieldGroups, field_groups
+from elmo_store.figures.groups import BLOCK_SENTENCES, FieldGroups, FieldNumbers, field_groups, field_numbers
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
@@ -74,6 +74,7 @@ class JobFigures:
         hours: [n] from the first marker to each bin's end, in hours. tokens_per_second: [n] in each bin.
         shards_by_worker: worker (host:pid) → shards, most first; empty where markers don't say.
         span_seconds: from the first call's begin to the last marker, pauses between runs included.
+        calls: of the engine, each of which wrote some shards.
         engine: sums of what the markers say of the engine (``engine_cells``, …).
     """
 
@@ -81,6 +82,7 @@ class JobFigures:
     tokens_per_second: npt.NDArray[np.float64]
     shards_by_worker: dict[str, int]
     span_seconds: float
+    calls: int
     engine: Mapping[str, float]
 
 
@@ -105,6 +107,7 @@ class StoreFigures:
     refused: RejectCounts
     vectors: VectorSample
     groups: tuple[FieldGroups, ...]
+    numbers: tuple[FieldNumbers, ...]
 
 
 def evenly(n: int, most: int) -> list[int]:
@@ -118,6 +121,7 @@ def gather(store: StoreReader) -> StoreFigures:
     """All figures of a store. Errors as those of reading it."""
     held, manifest = store.held(), store.manifest
     parts = [(one, part) for one in held for part in range(one.store.manifest.sizes.parts)]
+    blocks = evenly(-(-store.n_sentences // BLOCK_SENTENCES), GROUP_BLOCKS)
     shards = [(one.store.root, shard) for one in held for shard in range(one.store.manifest.sizes.shards)]
     parts, shards = [parts[i] for i in evenly(len(parts), PARTS)], [shards[i] for i in evenly(len(shards), MARKERS)]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -131,7 +135,8 @@ def gather(store: StoreReader) -> StoreFigures:
         n_markers_read=len(markers),
         refused=refused(parts if manifest.sizes.rejected else []),
         vectors=sample_vectors(store),
-        groups=tuple(field_groups(store, evenly(-(-store.n_sentences // BLOCK_SENTENCES), GROUP_BLOCKS))),
+        groups=tuple(field_groups(store, blocks)),
+        numbers=tuple(field_numbers(store, blocks)),
     )
 
 
@@ -156,7 +161,7 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
             workers[worker] = workers.get(worker, 0) + 1
     ranked = dict(sorted(workers.items(), key=lambda item: (-item[1], item[0])))
     if not calls:
-        return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0, engine)
+        return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0, 0, engine)
     began, ended = min(begin for _, begin in calls), max(last for last, _ in calls.values())
     span = max(ended - began, 1e-3)
     edges = np.linspace(began, began + span, n_bins + 1)
@@ -165,7 +170,7 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
         overlap = np.clip(np.minimum(edges[1:], max(last, begin + 1e-3)) - np.maximum(edges[:-1], begin), 0, None)
         if overlap.sum() > 0:
             tokens_in += tokens * overlap / overlap.sum()
-    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span, engine)
+    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span, len(calls), engine)
 
 
 def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:

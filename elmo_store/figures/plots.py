@@ -21,6 +21,7 @@ import numpy as np
 from elmo_store.figures import vectors
 from elmo_store.figures.gather import StoreFigures, evenly, gather
 from elmo_store.figures.text import LENGTH_EDGES
+from elmo_store.format.fields import TOKEN
 from elmo_store.format.layout import have_layers
 from elmo_store.notebook import visible
 from elmo_store.reading.store import StoreReader
@@ -36,6 +37,8 @@ VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {colour: f"--se
 WIDTH, NARROW = 7.2, 3.6  # inches: on a screen or on paper, on a phone
 ALT_ROWS = 12  # of a picture's numbers, in its label
 LENGTHS_DRAWN = 0.99  # of the sentences
+MOST_FIELDS = 6  # of numbers, that are drawn
+LEAST_CALLS = 10  # of the engine, that make a line
 LABEL = 40  # characters of a word in a picture
 
 
@@ -139,7 +142,9 @@ def _style(name: str) -> Iterator[None]:
         "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 9.5,
         "font.sans-serif": ["system-ui", "DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT,
         "xtick.color": INK, "ytick.color": INK, "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none",
-        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10, "legend.frameon": False,
+        "axes.spines.top": False, "axes.spines.right": False,
+        "axes.titlesize": "medium", "axes.labelsize": "medium", "xtick.labelsize": "medium",
+        "ytick.labelsize": "medium", "legend.fontsize": "medium", "legend.frameon": False,
         "text.parse_math": False,
     }  # fmt: skip
     log = logging.getLogger("matplotlib.font_manager")
@@ -164,8 +169,8 @@ def _legend(figure: "Figure", axes: "Axes", where: Any, **options: Any) -> None:
     """What the things in ``axes`` are called, where there are two or more to tell apart; in as many lines as a phone needs."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
-        columns = 3 if sum(map(len, labels)) < 45 else 2 if sum(map(len, labels)) < 60 else 1
-        figure.legend(handles, labels, ncols=columns, loc=where, fontsize=8, **options)
+        columns = 3 if sum(map(len, labels)) < 32 else 2 if sum(map(len, labels)) < 40 else 1
+        figure.legend(handles, labels, ncols=columns, loc=where, **options)
 
 
 Drawn = tuple["Figure", list[tuple[str, ...]]]
@@ -177,8 +182,9 @@ def _speed(figures: StoreFigures) -> Drawn:
     hours = float(job.hours[-1])
     unit, factor = ("hours", 1) if hours > 3 else ("minutes", 60) if hours > 0.05 else ("seconds", 3600)
     times = job.hours * factor
-    axes.stairs(job.tokens_per_second, np.concatenate([[0.0], times]), fill=True, color=SERIES[0])
+    axes.plot(times, job.tokens_per_second, color=SERIES[0])
     axes.set_xlim(0, times[-1])
+    axes.set_ylim(bottom=0)
     axes.set_xlabel(f"{unit} since the first shard was begun")
     axes.set_ylabel("tokens a second")
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -190,7 +196,7 @@ def _bars(names: list[str], values: list[float], label: str, form: str = "{:,.0f
     figure, (axes,) = _axes(height=0.5 + 0.19 * len(names))
     rows = np.arange(len(names))
     bars = axes.barh(rows, values, color=SERIES[0], height=0.7)
-    axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=8)
+    axes.bar_label(bars, [form.format(value) for value in values], padding=3)
     axes.set_yticks(rows, [visible(name[:LABEL]) for name in names])
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.spines["left"].set_bounds(-0.5, len(names) - 0.5)
@@ -226,6 +232,22 @@ def _lengths(figures: StoreFigures) -> Drawn:
             if count
         ),
     ]
+
+
+def _numbers(figures: StoreFigures) -> Drawn:
+    """A histogram of each field, one below the other."""
+    from matplotlib.figure import Figure
+
+    shown = figures.numbers[:MOST_FIELDS]
+    figure = Figure(figsize=(WIDTH, 1.8 * len(shown)), layout="constrained")
+    rows = []
+    for axes, one in zip(figure.subplots(len(shown), 1, squeeze=False)[:, 0], shown, strict=True):
+        axes.stairs(one.counts, one.edges, fill=True, color=SERIES[0])
+        axes.set_xlabel(visible(one.field.name[:LABEL]))
+        axes.set_ylabel("tokens" if one.field.per == TOKEN else "sentences")
+        bins = zip(pairwise(one.edges), one.counts, strict=True)
+        rows += [(f"{one.field.name}: {low:g} to {high:g}", f"{count:,}") for (low, high), count in bins if count]
+    return figure, [("field and range", "sentences or tokens"), *rows]
 
 
 def _words(figures: StoreFigures) -> Drawn:
@@ -288,9 +310,9 @@ def _similarity(figures: StoreFigures) -> Drawn:
     axes.set_xticks(np.arange(len(views)), list(views))
     axes.set_xlim(-0.3, len(views) - 0.7)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    axes.set_ylabel("cosine less anisotropy")
+    axes.set_ylabel("cosine minus anisotropy")
     _legend(figure, axes, "outside upper right")
-    head = ("", "self-similarity", "within sentences", "anisotropy", "self-similarity, less it", "within sentences, less it")
+    head = ("", "self-similarity", "within sentences", "anisotropy", "self-similarity minus it", "within sentences minus it")
     table = [
         (name, *(f"{value:z.3f}" for value in (alike, within, any_two, alike - any_two, within - any_two)))
         for name, any_two, alike, within in rows
@@ -312,9 +334,9 @@ def _cka(figures: StoreFigures) -> Drawn:
     shades = LinearSegmentedColormap.from_list("cka", ["#f1f1f1", "#2f7fc1"])
     axes.imshow(similarity, vmin=0, vmax=1, cmap=shades, aspect="auto")
     for i, j in np.ndindex(similarity.shape):
-        axes.text(j, i, f"{similarity[i, j]:z.2f}", ha="center", va="center", fontsize=8, color="#111111")
-    axes.set_xticks(np.arange(len(names)), names, fontsize=8)
-    axes.set_yticks(np.arange(len(names)), names, fontsize=8)
+        axes.text(j, i, f"{similarity[i, j]:z.2f}", ha="center", va="center", color="#111111")
+    axes.set_xticks(np.arange(len(names)), names, rotation=90)
+    axes.set_yticks(np.arange(len(names)), names)
     rows = [(name, *(f"{value:z.2f}" for value in row)) for name, row in zip(names, similarity, strict=True)]
     return figure, [("", *names), *rows]
 
@@ -326,19 +348,19 @@ def _anisotropy(figures: StoreFigures) -> Drawn:
     figure, (cosines, variance) = _axes(2, height=0.9 + 0.26 * len(names))
     rows_at = np.arange(len(names))
     cosines.barh(rows_at, shares[:, 0], color=FAINT, label="mean cosine of all pairs")
-    cosines.barh(rows_at, shares[:, 1], color=SERIES[1], height=0.4, label=f"of it by {few}")
+    cosines.barh(rows_at, shares[:, 1], color=SERIES[1], height=0.4, label=f"contributed by the top {few}")
     variance.barh(rows_at, 100 * shares[:, 2], color=SERIES[1], height=0.4)
     cosines.set_xlabel("mean cosine")
     variance.set_xlabel("% of the variance")
     cosines.set_yticks(rows_at, names)
     variance.set_yticks(rows_at, [""] * len(names))
     for axes in (cosines, variance):
-        axes.invert_yaxis()
+        axes.set_ylim(len(names) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.locator_params(axis="x", nbins=4)
     _legend(figure, cosines, "outside upper left")
     rows = [(name, f"{a:z.3f}", f"{b:z.3f}", f"{100 * c:.1f}%") for name, (a, b, c) in zip(names, shares, strict=True)]
-    return figure, [("", "mean cosine of all pairs", f"of it by {few}", f"variance in {few}"), *rows]
+    return figure, [("", "mean cosine of all pairs", f"contributed by the top {few}", f"variance in the top {few}"), *rows]
 
 
 def _maps(figures: StoreFigures) -> Drawn:
@@ -352,7 +374,7 @@ def _maps(figures: StoreFigures) -> Drawn:
             these = plane.points[kinds[plane.rows] == kind]
             if len(these):
                 axes.plot(these[:, 0], these[:, 1], ".", markersize=3.5, color=SERIES[index], label=kind, alpha=0.75)
-        axes.set_title(f"{name}\n{100 * sum(plane.explained):.0f}% of variance", fontsize=9)
+        axes.set_title(f"{name}\n{100 * sum(plane.explained):.0f}% of variance")
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -372,12 +394,12 @@ def _weights(figures: StoreFigures) -> Drawn:
         shares.barh(rows_at, values, left=left, color=SERIES[layer % len(SERIES)], label=vectors.layer_name(layer))
         left += values
     shares.set_yticks(rows_at, [weight_set.name for weight_set in sets])
-    shares.invert_yaxis()
+    shares.set_ylim(len(sets) - 0.5, -0.5)
     shares.set_xlabel("share s of each layer (sums to 1)")
     bars = gammas.barh(rows_at, [weight_set.gamma for weight_set in sets], color=FAINT)
-    gammas.bar_label(bars, [f"{weight_set.gamma:.3g}" for weight_set in sets], padding=3, fontsize=8)
+    gammas.bar_label(bars, [f"{weight_set.gamma:.3g}" for weight_set in sets], padding=3)
     gammas.set_yticks(rows_at, [""] * len(sets))
-    gammas.invert_yaxis()
+    gammas.set_ylim(len(sets) - 0.5, -0.5)
     gammas.margins(x=0.2)
     gammas.set_xlabel("γ")
     _legend(figure, shares, "outside upper left")
@@ -410,7 +432,7 @@ PICTURES: Mapping[str, Drawing] = {
     "speed": Drawing(
         "Tokens a second over time", "a level line once the model is loaded; gaps are pauses between runs",
         "a rate that falls as the job goes on, or long stretches at a fraction of it: a worker was lost, or storage is slow",
-        _speed, lambda figures: len(figures.job.hours),
+        _speed, lambda figures: figures.job.calls >= LEAST_CALLS,
     ),
     "workers": Drawing(
         "Shards by worker", "every worker wrote about as many", "one that wrote far fewer: it started late, died, or is slower",
@@ -419,6 +441,10 @@ PICTURES: Mapping[str, Drawing] = {
     "lengths": Drawing(
         "Lengths of sentences", "one hump, for prose between 8 and 48 tokens",
         "much at 1 (a word a line: was the text meant as documents?) or above 256 (sentences were not split)", _lengths,
+    ),
+    "numbers": Drawing(
+        "Numbers in kept fields", "the range and shape that your data has", "values at one end only, or far outside of the rest",
+        _numbers, lambda figures: figures.numbers,
     ),
     "words": Drawing(
         "Commonest words", "articles, prepositions, commas and full stops", "words with punctuation attached (not tokenised), "
@@ -435,8 +461,8 @@ PICTURES: Mapping[str, Drawing] = {
     ),
     "similarity": Drawing(
         "Self-similarity and intra-sentence similarity, corrected for anisotropy",
-        "1 less the anisotropy in layer 0, where a word has one vector; higher layers lower, as the context tells",
-        "self-similarity of higher layers as high as layer 0's (the context is not read), or near 0 (words are lost)",
+        "in layer 0, where a word has one vector, 1 minus the anisotropy; lower in higher layers, which depend on the context",
+        "higher layers as high as layer 0 (the context has no effect), or near 0 (the word has none)",
         _similarity, _has_rows,
     ),
     "cka": Drawing(
@@ -444,7 +470,8 @@ PICTURES: Mapping[str, Drawing] = {
         "two different ones at 1: a layer was written twice; near 0 throughout: a layer is noise", _cka, _has_states,
     ),
     "anisotropy": Drawing(
-        "Anisotropy and dominant dimensions", "mean cosines well below 1, for ELMo 0.05 to 0.5, and added by many dimensions",
+        "Anisotropy and dominant dimensions",
+        "mean cosines well below 1 (0.05 to 0.5 for ELMo), to which many dimensions contribute",
         "near 1, or most of the cosine or variance from a few dimensions: cosines say little", _anisotropy, _has_rows,
     ),
     "maps": Drawing(

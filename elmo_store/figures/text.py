@@ -20,6 +20,15 @@ _ENGLISH = (
     "all were her she there would their will when who him been has more than them into what about other some these could out"
 )
 ENGLISH = frozenset(_ENGLISH.split(" "))
+_FUNCTION = (
+    "also although always among another anything because before being between both cannot could does doing done down during each "
+    "either else even ever every everything from getting going gone have having here however instead itself just least less like "
+    "made make many maybe might more most much must myself neither never next none nothing often once only other ought ours over "
+    "perhaps quite rather really same seem seems several shall should since something soon still such than that their themselves "
+    "then there these thing things this those though through thus together under unless until upon very well were what whatever "
+    "when where whether which while whom whose will with within without would your yours"
+)
+FUNCTION_WORDS = ENGLISH | frozenset(_FUNCTION.split(" "))
 NO_SCRIPT = "none"
 WORDS_KEPT = 200_000  # distinct words that are counted; of more, the rarest are forgotten now and then
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.figures.text import ENGLISH
+from elmo_store.figures.text import FUNCTION_WORDS
 from elmo_store.format.layout import have_layers
 from elmo_store.mixing.scalar_mix import layers_of_states
 
@@ -19,6 +19,7 @@ Int = npt.NDArray[np.int64]
 MAP_POINTS = 600
 POSITIONS = 24
 OFTEN = 8  # occurrences that a word needs to be measured
+USES = 64  # of them, at most, that tell how many uses it has
 DOMINANT = 3  # dimensions
 
 
@@ -170,25 +171,38 @@ def kind_of_token(token: str) -> str:
 TOKEN_KINDS = ("word", "Capitalised", "number", "punctuation", "other")
 
 
-def occurrences(tokens: Iterable[str]) -> dict[str, Int]:
-    """The rows of each token that occurs `OFTEN` times or more."""
+def rows_of_tokens(tokens: Iterable[str]) -> dict[str, list[int]]:
+    """The rows of each token, in order."""
     rows: dict[str, list[int]] = {}
     for row, token in enumerate(tokens):
         rows.setdefault(token, []).append(row)
-    return {token: np.array(where) for token, where in rows.items() if len(where) >= OFTEN}
+    return rows
+
+
+def repeated_contexts(contexts: Sequence[tuple[str, str, str]]) -> npt.NDArray[np.bool_]:
+    """Which rows stand in the same words as an earlier one."""
+    first = {context: row for row, context in reversed(list(enumerate(contexts)))}
+    return np.array([first[context] != row for row, context in enumerate(contexts)], bool)
+
+
+def occurrences(tokens: Iterable[str]) -> dict[str, Int]:
+    """The rows of each token that occurs `OFTEN` times or more."""
+    return {token: np.array(rows) for token, rows in rows_of_tokens(tokens).items() if len(rows) >= OFTEN}
 
 
 def telling_words(rows: Mapping[str, Int], vectors: Float, n_words: int = 4) -> list[str]:
-    """Words to show neighbours of: lower-case, 4 letters or more, no function words of English; those of most spread first.
+    """Words to show neighbours of: those whose occurrences fall into two groups most clearly, as words with several uses do.
 
-    The spread is the variance of a word's unit vectors along the direction of most, which senses that lie apart make large; of
-    `OFTEN` evenly chosen occurrences of each word, so that it can be compared.
+    They are in lower case, of 4 letters or more, and no function words of English. How clearly is the variance of a word's unit
+    vectors along the direction of most, times its share of the whole: a word that merely occurs anywhere varies in every
+    direction. It is taken of at most `USES` evenly chosen occurrences.
     """
 
-    def spread(word: str) -> float:
-        chosen = rows[word][np.linspace(0, len(rows[word]) - 1, OFTEN).round().astype(np.int64)]
+    def clearness(word: str) -> float:
+        chosen = rows[word][np.linspace(0, len(rows[word]) - 1, min(USES, len(rows[word]))).round().astype(np.int64)]
         units = unit(vectors[chosen])
-        return float(np.linalg.norm(units - units.mean(axis=0), ord=2))
+        variances = np.linalg.svd(units - units.mean(axis=0), compute_uv=False) ** 2 / len(units)
+        return float(variances[0] ** 2 / max(float(variances.sum()), 1e-12))
 
-    fit = [word for word in rows if len(word) >= 4 and word.isalpha() and word.islower() and word not in ENGLISH]
-    return sorted(fit, key=lambda word: (-spread(word), word))[:n_words]
+    fit = [word for word in rows if len(word) >= 4 and word.isalpha() and word.islower() and word not in FUNCTION_WORDS]
+    return sorted(fit, key=lambda word: (-clearness(word), word))[:n_words]

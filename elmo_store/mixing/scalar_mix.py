@@ -156,8 +156,8 @@ def check_mixable(n_weights: int, states: Any, layers: Any) -> Any:
     name, wanted = ("layers", n_weights) if states is None else ("states", 2 * n_weights - 1)
     if values.ndim < 2 or values.shape[-2] != wanted:
         raise WeightSetError(
-            f"{n_weights} weights mix {n_weights} layers, that is {name} of shape [..., {wanted}, width]; "
-            f"these are {tuple(values.shape)}"
+            f"the mix has {n_weights} weights, for {name} of shape [..., {wanted}, width]; the {name} given are "
+            f"{tuple(values.shape)}: they belong to different models, or some of the store's states were left out"
         )
     return values
 

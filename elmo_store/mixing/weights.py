@@ -62,8 +62,9 @@ def check_layers(weights: Sequence[WeightSet], n_layers: int) -> None:
     for weight_set in weights:
         if len(weight_set.s) != n_layers + 1:
             raise WeightSetError(
-                f"weight set {weight_set.name} has {len(weight_set.s)} weights, the store has {n_layers + 1} layers "
-                f"(layer 0 = x, and {n_layers} of the LSTM): they belong to different models"
+                f"the store has {n_layers + 1} layers (layer 0 = x, and {n_layers} of the LSTM), weight set "
+                f"{weight_set.name} has {len(weight_set.s)} weights: s = {', '.join(f'{share:.3g}' for share in weight_set.s)}: "
+                "they belong to different models"
             )
 
 

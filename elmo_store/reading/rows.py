@@ -27,7 +27,7 @@ from elmo_store.reading.text_index import Text, words
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
 Spans = Int64 | Sequence[Span]  # [n, 2]
-TOKENS_SHOWN = 200  # of a sentence, in a notebook
+TOKENS_SHOWN, WORDS_SHOWN = 200, 6  # of a sentence: in a notebook, in a line
 COLUMNS_AT_ONCE = 1 << 16  # sentences whose columns are read together
 
 
@@ -56,7 +56,9 @@ class Sentence:
         return notebook.table(f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)", facts.items())
 
     def __repr__(self) -> str:
-        return f"<Sentence {self.index:,} of {self._store.url}: rows {self.span[0]:,} … {self.span[1]:,}>"
+        words = self.tokens
+        text = " ".join(words[:WORDS_SHOWN]) + (" …" if len(words) > WORDS_SHOWN else "")
+        return f"<Sentence {self.index:,} of {self._store.url}: {text!r}, rows {self.span[0]:,} … {self.span[1]:,}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sentence):

@@ -89,6 +89,11 @@ class ScalarMix(nn.Module):
         """softmax(w) [L+1]."""
         return torch.softmax(self.w, dim=0)
 
+    def extra_repr(self) -> str:
+        """s and γ as they are now."""
+        s = ", ".join(f"{share:.4f}" for share in self.s.tolist())
+        return f"s=[{s}], gamma={self.gamma.item():.4f}, layer_norm={self.layer_norm!r}"
+
     def penalty(self) -> torch.Tensor:
         """λ‖w‖², to be added to the loss: it pulls towards the uniform average."""
         return self.l2 * self.w.square().sum()

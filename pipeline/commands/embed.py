@@ -1,8 +1,7 @@
 """``elmo-store embed``: options, the job, its progress on the terminal, the summary, the exit code."""
 
 import argparse
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import check_metrics_port
@@ -65,31 +64,37 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
         def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, OpenedJob]:
             opened = open_job(options, runner, loading)
             if opened.holder is None:
-                return complete_already(opened.root), opened
+                return complete_already(opened.root, quiet=options.quiet, is_member=bool(options.into)), opened
             running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
+            running.is_member = bool(options.into)
             return run_to_end(running, EmbedCorpus(opened.job) if opened.job else None), opened
 
         code, opened = attempt(loading)
         if code is None and STDIN not in options.inputs:  # the job that was followed left work; standard input is read once
             code, opened = attempt()
     if options.into and code == Exit.COMPLETE:
-        _add_member(options.into, options.storage_options, opened)
+        _add_member(options, options.into, opened)
     return Exit.INCOMPLETE if code is None else code
 
 
-def _add_member(into: str, storage_options: Mapping[str, Any] | None, opened: "OpenedJob") -> None:
+def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> None:
     """Put the version that has the store which the job wrote; nothing of a job that goes on without this command."""
     from elmo_store.collecting import add
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.jobs.preflight import job_identity
+    from pipeline.jobs.run import say_next
     from pipeline.progress.versions import described
 
     if not read_manifest(opened.root).complete:
         print(f"when the job is complete, rerun the same command to add it to {into}")
         return
     name = str(opened.root).rpartition("/")[2]
-    print(described(into, add(Root(into, storage_options), name, job_identity(opened.manifest))))
+    root = Root(into, options.storage_options)
+    version = add(root, name, job_identity(opened.manifest))
+    if not options.quiet:
+        print(described(into, version))
+        say_next(root, version.store)
 
 
 COMMANDS = {

@@ -91,7 +91,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
             except JobMismatchError as error:
                 raise CommandError(Exit.REFUSED, str(error)) from error
             if claimed is None:
-                return complete_already(target)
+                return complete_already(target, quiet=args.quiet)
             holder, transform = claimed
             running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits, meter=meter)
             return run_to_end(running, transform)

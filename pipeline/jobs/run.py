@@ -54,6 +54,7 @@ class Running:
         wait: for the job's end; otherwise the command ends when the engine has the job, which keeps the lease.
         job: what the runner was given.
         failure: what the runner raised; the store itself tells what is done.
+        is_member: of a collection, which the command says how to go on with.
         keeps_lease: somebody else goes on, or may.
     """
 
@@ -64,6 +65,7 @@ class Running:
     quiet: bool
     wait: bool
     meter: Meter | None = None
+    is_member: bool = False
     job: SubmittedJob | None = None
     failure: Exception | None = None
     keeps_lease: bool = False
@@ -123,7 +125,8 @@ def _ended(running: Running, seconds: float, *, orphan: bool) -> Exit | None:
         return incomplete(running)
     left = left_summary(root)
     tidy(root)  # a late heartbeat
-    report(root, manifest, left, seconds=seconds)
+    if not running.quiet:
+        report(root, manifest, left, seconds=seconds, is_member=running.is_member)
     return Exit.COMPLETE
 
 
@@ -198,11 +201,12 @@ def kept(root: Root) -> str:
         return ""
 
 
-def complete_already(root: Root) -> Exit:
+def complete_already(root: Root, *, quiet: bool = False, is_member: bool = False) -> Exit:
     """Say that there is nothing to do, and what there is. What a command that was killed at its very end left is removed."""
-    print(f"{root} is complete already: the same job wrote it; nothing was done.")
     tidy(root)
-    report(root, read_manifest(root), None, seconds=0.0)
+    if not quiet:
+        print(f"{root} is complete already: the same job wrote it; nothing was done.")
+        report(root, read_manifest(root), None, seconds=0.0, is_member=is_member)
     return Exit.COMPLETE
 
 
@@ -216,10 +220,16 @@ def left_summary(root: Root) -> dict[str, Any] | None:
     return left
 
 
-def report(root: Root, manifest: Manifest, left: dict[str, Any] | None, *, seconds: float) -> None:
-    """Print the summary and what to do next."""
+def report(root: Root, manifest: Manifest, left: dict[str, Any] | None, *, seconds: float, is_member: bool = False) -> None:
+    """Print the summary, and what to do next with a store that is not a member of a collection."""
     for line in summary(root, manifest, left, seconds=seconds):
         print(line)
+    if not is_member:
+        say_next(root, manifest)
+
+
+def say_next(root: Root, manifest: Manifest) -> None:
+    """Print what to do next with a store or a collection."""
     print("next, in Python:")
     for line in next_steps(root, manifest):
         print(f"    {line}")

@@ -166,7 +166,7 @@ class EmbedOptions:
     input_storage_options: dict[str, Any] | None = _storage(
         "the same for the inputs", unset="those of --storage-options", type=json_object, metavar="JSON"
     )
-    quiet: bool = _storage("no progress, only an engine's id of the job and the summary", False)
+    quiet: bool = _storage("print nothing but an engine's id of the job", False)
     metrics_port: int | None = _storage(
         "while this command runs, serve Prometheus metrics at http://HOST:PORT/metrics; needs the extra metrics",
         unset="off", type=port, metavar="PORT",

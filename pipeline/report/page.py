@@ -30,7 +30,7 @@ def page(figures: StoreFigures) -> str:
         ("vectors", "The vectors", sampled(figures), VECTOR_PICTURES),
         ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
         ("text", "The text", text(figures), ("lengths", "words", "scripts")),
-        *([("fields", "Groups by field", groups(figures), ())] if figures.groups else []),
+        *([("fields", "Kept fields", groups(figures), ("numbers",))] if figures.groups or figures.numbers else []),
         ("refused", "Refused records", refused(figures), ()),
         ("job", "The job", job(figures), ("speed", "workers")),
     ]
@@ -100,8 +100,9 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
             continue
         picture = plots.draw(name, figures)
         numbers = table(picture.numbers[1:], picture.numbers[0])
-        half = " half" if name in ("words", "cka") else ""  # tall ones
-        drawings = f'<div class="plot{half}">{picture.svg()}</div><div class="plot phone">{picture.svg(plots.NARROW)}</div>'
+        half, width = (" half", 0.75) if name in ("words", "cka") else ("", 1.0)  # tall ones
+        drawings = f'<div class="plot{half}">{picture.svg(width * plots.WIDTH)}</div>'
+        drawings += f'<div class="plot phone">{picture.svg(plots.NARROW)}</div>'
         drawn.append(
             f"<figure><h3>{html.escape(picture.title)}</h3>{drawings}"
             f"<figcaption><p><b>Expected:</b> {html.escape(picture.expected)}.</p>"
@@ -194,8 +195,9 @@ def neighbours(figures: StoreFigures) -> str:
     if not words:
         return "<p>No word occurs often enough in the sample.</p>"
     expected = (
-        "<p>Words whose occurrences differ most.</p>"
-        "<p><b>Expected:</b> in layer 0 the same word everywhere; higher up words in a like role and sense. "
+        "<p>Words whose occurrences fall into two groups most clearly.</p>"
+        "<p><b>Expected:</b> in layer 0, where a word has one vector, words that are spelled alike; in higher layers the same "
+        "word, or others, in the same role and sense. "
         "<b>A bad sign:</b> the same few neighbours for every word, or punctuation.</p>"
     )
     return expected + "".join(_neighbours_of(word, figures, views) for word in words)
@@ -204,10 +206,15 @@ def neighbours(figures: StoreFigures) -> str:
 def _neighbours_of(word: str, figures: StoreFigures, views: Mapping[str, vectors.Float]) -> str:
     sample = figures.vectors
     index = sample.token.index(word)
-    same_sentence = sample.sentence == sample.sentence[index]
+    same_sentence = np.asarray(sample.sentence == sample.sentence[index])
+    first = np.zeros(len(sample.token), bool)
+    first[[rows[0] for rows in vectors.rows_of_tokens(sample.token).values()]] = True
+    same_word = np.array([token == word for token in sample.token])
+    repeated = vectors.repeated_contexts([sample.context(row) for row in range(len(sample.row))])
     groups = []
-    for name, values in views.items():
-        near = vectors.nearest(values, index, N_NEIGHBOURS, np.asarray(same_sentence))
+    for k, (name, values) in enumerate(views.items()):
+        one_vector = k == 0 and figures.manifest.kind == "states"  # of each word: others are shown, each of them once
+        near = vectors.nearest(values, index, N_NEIGHBOURS, same_word | ~first if one_vector else same_sentence | repeated)
         rows = [f"<td>{cosine:z.3f}</td><td>{_in_context(figures, other)}</td>" for other, cosine in near]
         if rows:
             rows[0] = f'<th scope="rowgroup" rowspan="{len(rows)}">{shown(name)}</th>{rows[0]}'

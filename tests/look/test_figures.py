@@ -75,7 +75,7 @@ def test_rates_give_all_tokens_back_and_workers_are_counted() -> None:
     seconds = np.diff(np.concatenate([[0.0], found.hours * 3600]))
     assert float((found.tokens_per_second * seconds).sum()) == pytest.approx(600)
     assert found.shards_by_worker == {"h:0": 3, "h:1": 3}
-    assert found.span_seconds == pytest.approx(60)
+    assert (found.span_seconds, found.calls) == (pytest.approx(60), 6)
     assert found.engine == {"engine_cells": 60.0}
     assert gather.job_figures([]).span_seconds == 0
 
@@ -164,9 +164,16 @@ def test_words_of_two_senses_come_before_commoner_ones() -> None:
     rows = (random.standard_normal((len(tokens), 16)) * 0.1 + 1).astype(np.float32)
     rows[5:10] *= -1  # the other bank
     rows[50:100] = random.standard_normal((50, 16))
-    occurrences = vectors.occurrences(tokens)
-    assert {word: len(found) for word, found in occurrences.items()} == {"bank": 10, "tree": 40, "the": 50}
-    assert vectors.telling_words(occurrences, rows) == ["bank", "tree"]
+    occurrences = vectors.occurrences([*tokens, *["should"] * 20, *["vary"] * 30])
+    rows = np.concatenate([rows, random.standard_normal((50, 16)).astype(np.float32)])
+    assert {word: len(found) for word, found in occurrences.items()} == {
+        "bank": 10,
+        "tree": 40,
+        "the": 50,
+        "should": 20,
+        "vary": 30,
+    }
+    assert vectors.telling_words(occurrences, rows) == ["bank", "vary", "tree"]  # "vary" goes in all directions
 
 
 def test_a_map_finds_the_plane_that_the_points_lie_in() -> None:
@@ -179,3 +186,8 @@ def test_a_map_finds_the_plane_that_the_points_lie_in() -> None:
     distances = np.linalg.norm(found.points[:, None] - found.points[None], axis=2)
     true = np.linalg.norm(plane[found.rows][:, None] - plane[found.rows][None], axis=2)
     assert np.allclose(distances, true, atol=1e-2)
+
+
+def test_a_context_that_comes_again_is_marked() -> None:
+    contexts = [("a", "b", "c"), ("a", "b", "d"), ("a", "b", "c")]
+    assert vectors.repeated_contexts(contexts).tolist() == [False, False, True]

@@ -61,7 +61,7 @@ def test_direction_and_control_characters_are_shown_by_their_codes(report: str) 
 def test_every_picture_says_what_is_expected_and_has_its_numbers(report: str, hostile_store: Path) -> None:
     figures = gather.gather(elmo_store.open(hostile_store))
     there = [drawing for drawing in plot.PICTURES.values() if drawing.applies(figures)]
-    assert len(there) == 10
+    assert len(there) == 9
     assert "workers" not in [name for name, drawing in plot.PICTURES.items() if drawing in there]  # there was one
     assert all(drawing.title in report for drawing in there)
     assert report.count("<b>Expected:</b>") == len(there) + 1
@@ -158,7 +158,7 @@ def test_on_a_phone_no_chart_is_cut(hostile_store: Path, tmp_path: Path) -> None
         driver.get(place.as_uri())
         charts = """[...document.querySelectorAll('figure svg')].filter(s => s.getClientRects().length)
             .map(s => [s, s.getBoundingClientRect()])"""
-        assert driver.execute_script(f"return {charts}.map(([s, r]) => r.left >= 0 && r.right <= 390)") == [True] * 10
+        assert driver.execute_script(f"return {charts}.map(([s, r]) => r.left >= 0 && r.right <= 390)") == [True] * 9
         cut = """.flatMap(([s, r]) => [...s.querySelectorAll('text, [id*=legend] path, [id*=legend] use')].filter(t => {
             const at = t.getBoundingClientRect(), beside = at.left < r.left - 1 || at.right > r.right + 1;
             return !t.closest('defs') && (beside || at.bottom > r.bottom + 1 || at.top < r.top - 1)
@@ -186,7 +186,7 @@ def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path:
             "return [...document.querySelectorAll('figure svg')].map(s => [s.getBoundingClientRect().width, s.clientHeight])"
         )
         pictures = [(width, height) for width, height in pictures if width]
-        assert len(pictures) == 10
+        assert len(pictures) == 9
         assert all(width > 500 and height > 80 for width, height in pictures)
         wide = driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0

@@ -62,11 +62,11 @@ def embed_command(corpus: Path, tiny_model: Path) -> Command:
 
     def run(output: Path | str, *options: str, inputs: list[str] | None = None) -> int:
         arguments = ["embed", *(inputs or [str(corpus)]), "--output", str(output), "--model", str(tiny_model)]
-        shape = ["--input-format", "lines", "--shard-rows", "64", "--quiet"]
+        shape = ["--input-format", "lines", "--shard-rows", "64"]
         given = {option for option in options if option.startswith("--")}
-        defaults = shape[:4] if not {"--input-format", "--shard-rows"} & given else []
+        defaults = shape if not {"--input-format", "--shard-rows"} & given else []
         try:
-            return main([*arguments, *defaults, *shape[4:], *options])
+            return main([*arguments, *defaults, *options])
         except SystemExit as end:  # argparse
             return int(end.code or 0)
 

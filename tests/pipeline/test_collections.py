@@ -43,7 +43,7 @@ def lines_of(first: int, n: int) -> list[str]:
 
 
 def embed_into(name: Path, model: Path, *arguments: str) -> int:
-    command = ["embed", *arguments, "--into", str(name), "--model", str(model), "--quiet"]
+    command = ["embed", *arguments, "--into", str(name), "--model", str(model)]
     return main([*command, "--input-format", "lines", "--shard-rows", "64"])
 
 
@@ -74,7 +74,10 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     stats, n_filled = sums(copied), sum(bool(line) for line in lines_of(0, 40))
     assert (stats["known_sentences"], sums(computed)["known_rows"]) == (n_filled, 0)
     assert stats["known_rows"] == opened(name).held()[0].store.n_rows
-    assert f"{n_filled} sentences ({stats['known_rows']:,} rows), in the collection already" in said
+    assert f"{n_filled} sentences ({stats['known_rows']:,} rows) in the collection already: they are in it twice now" in said
+    assert f"store = elmo_store.open({str(name)!r})" in said  # what comes next is said of the collection
+    assert f"elmo-store report {name}\n" in said
+    assert f"open({name / 'members'!s}" not in said
     np.testing.assert_array_equal(opened(name).read(), np.concatenate([held.store.read() for held in opened(name).held()]))
     assert opened(name).verify(deep=True).faults == ()
 

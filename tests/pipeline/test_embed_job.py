@@ -335,6 +335,9 @@ def test_a_model_that_was_changed_in_the_store_stops_the_workers(tmp_path: Path,
 def test_the_three_lines_of_python_in_the_summary_really_run(
     embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert embed(tmp_path / "quiet", "--quiet") == Exit.COMPLETE
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "")
     assert embed(tmp_path / "store") == Exit.COMPLETE
     said = capsys.readouterr().out
     lines = [line.strip() for line in said[said.index("next, in Python:") : said.index("or look at it:")].splitlines()[1:]]

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import elmo_store
 from elmo_store.errors import WeightSetError
 from elmo_store.format.manifest import WeightSet
 from elmo_store.mixing.weights import check_layers, read_weight_sets
+from tests.store.support import make_store
 
 THIRD = 1 / 3
 
@@ -157,7 +159,7 @@ def test_any_url_and_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_layers_must_be_the_stores() -> None:
     check_layers([WeightSet("a", (0.5, 0.25, 0.25), 1.0)], 2)
-    with pytest.raises(WeightSetError, match="set a has 2 weights, the store has 3 layers"):
+    with pytest.raises(WeightSetError, match=r"the store has 3 layers .* weight set a has 2 weights: s = 0.5, 0.5"):
         check_layers([WeightSet("a", (0.5, 0.5), 1.0)], 2)
 
 
@@ -189,3 +191,17 @@ def test_torch_state_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(WeightSetError, match="can't be read as a torch state dict"):
             read_weight_sets(str(tmp_path / name))
     assert not (tmp_path / "sprung").exists()
+
+
+def test_a_mix_and_a_sentence_say_what_they_hold(tmp_path: Path) -> None:
+    torch_mix = pytest.importorskip("elmo_store.torch").ScalarMix([0.0, 1.0, 0.0], gamma=2.0)
+    assert "s=[0.2119, 0.5761, 0.2119], gamma=2.0000" in repr(torch_mix)
+    make_store(str(tmp_path / "store"), lengths=(3, 9, 0), parts=(3,))
+    first, second, blank = elmo_store.open(tmp_path / "store").sentences()
+    assert f"{' '.join(first.tokens)!r}, rows 0 … 3>" in repr(first)
+    assert f"{' '.join(second.tokens[:6]) + ' …'!r}, rows 3 … 12>" in repr(second)
+    assert "'', rows 12 … 12>" in repr(blank)
+    with pytest.raises(
+        WeightSetError, match=r"the mix has 2 weights, for states of shape \[\.\.\., 3, width\]; the states given are \(3, 5, "
+    ):
+        elmo_store.ScalarMix([0.0, 0.0])(states=first.read())
