@@ -169,7 +169,7 @@ def _legend(figure: "Figure", axes: "Axes", where: Any, **options: Any) -> None:
     """What the things in ``axes`` are called, where there are two or more to tell apart; in as many lines as a phone needs."""
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:
-        columns = 3 if sum(map(len, labels)) < 32 else 2 if sum(map(len, labels)) < 40 else 1
+        columns = 3 if sum(map(len, labels)) < 32 else 2 if sum(map(len, labels)) < 34 else 1
         figure.legend(handles, labels, ncols=columns, loc=where, **options)
 
 
