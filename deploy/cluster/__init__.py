@@ -1,1 +1,1 @@
-"""The workers' boot program, which Flink and Spark start, and what watches it."""
+"""The workers' boot program, which Flink and Spark start, what watches it, and Beam's job server as one jar."""

@@ -1,7 +1,9 @@
 """The same command on a real Spark standalone cluster: bytes, what is lost half way, what is taken over, what is left behind."""
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,9 +59,10 @@ def python_workers(spark: SparkCluster) -> list[psutil.Process]:
     return below(spark, "elmo-store-worker")
 
 
-def kill_python_worker(spark: SparkCluster) -> None:
-    """As the system does when memory is short: the larger process, without a word."""
-    max(python_workers(spark), key=lambda process: process.memory_info().rss).kill()
+def kill_python_worker(store: Path, spark: SparkCluster) -> None:
+    """As the system does when memory is short, one that has written shards."""
+    written = {json.loads(path.read_text())["stats"]["worker"].rpartition(":")[2] for path in store.glob("_shards/[0-9]*.json")}
+    next(process for process in python_workers(spark) if str(process.pid) in written).kill()
 
 
 def kill_executor(spark: SparkCluster) -> None:
@@ -87,7 +90,7 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     store = tmp_path / "store"
     process = started(long_arguments(store, *spark.beam_options()))
     n_kept, known = 0, set[psutil.Process]()
-    for kill in (kill_python_worker, kill_executor, kill_machine):
+    for kill in (partial(kill_python_worker, store), kill_executor, kill_machine):
         wait_for_shards(store, n_kept + 5, process)
         known |= set(python_workers(spark))
         kill(spark)
