@@ -336,8 +336,8 @@ def test_the_three_lines_of_python_in_the_summary_really_run(
     embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert embed(tmp_path / "quiet", "--quiet") == Exit.COMPLETE
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "")
+    quiet = capsys.readouterr()
+    assert (quiet.out, quiet.err) == ("", "")
     assert embed(tmp_path / "store") == Exit.COMPLETE
     said = capsys.readouterr().out
     lines = [line.strip() for line in said[said.index("next, in Python:") : said.index("or look at it:")].splitlines()[1:]]
