@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from safetensors.numpy import save
 
 import elmo_store as stores
@@ -17,8 +18,9 @@ from benchmarks.shared.texts import made_up_words
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import encode_inputs
-from elmo_store.format.markers import checksum
+from elmo_store.format.markers import ObjectRecord, PartGroupMarker, PartRange, checksum
 from elmo_store.forms import zarr_form
+from elmo_store.reading.sentences import encode_part
 from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
 from tests.store import support
@@ -131,3 +133,53 @@ def make_hdf5(folder: Path, sentences: int, channels: int = 16) -> Path:
             first = int(edges[number]) % (POOL_ROWS - LONGEST)
             file.create_dataset(str(number), data=layers[:, first : first + int(edges[number + 1] - edges[number])])
     return unfinished.rename(path)
+
+
+def make_long_store(folder: Path, sentences: int, distinct_shards: int = 64) -> str:
+    """The URL of a store of 5 x 16 in Zarr, of so many sentences: shards repeat, as links to the same files.
+
+    It takes a twentieth of its size on the disk. Its tokens have no array ``token``; rows and the sentences' text are read.
+    """
+    shape = Shape(sentences, forms=("zarr",))
+    url = str(folder / f"long-{shape.name}")
+    if (Path(url) / layout.MANIFEST).exists():
+        return url
+    root, edges, random = Root(url), starts(sentences), np.random.default_rng(2)
+    parts = [min(PART_SENTENCES, sentences - first) for first in range(0, sentences, PART_SENTENCES)]
+    manifest = support.make_manifest(
+        lengths=np.diff(edges).tolist(), parts=parts, store_forms=shape.forms, shard_rows=shape.shard_rows, channels=16
+    )
+    h, c = support.start_state()
+    root.put(layout.START_STATE, save({"h": h, "c": c}, metadata={"kind": "warm"}))
+    root.put(layout.INPUTS, encode_inputs([]))
+    zarr_form.create(root, manifest)
+    words, ranges, objects = pa.array(made_up_words(WORDS)), [], []
+    for part, count in enumerate(parts):
+        first = part * PART_SENTENCES
+        own = edges[first : first + count + 1]
+        ids = [f"doc.txt:{number}" for number in range(first, first + count)]
+        tokens = words.take(pa.array(random.integers(0, WORDS, int(own[-1] - own[0]), np.int32)))
+        lists = pa.ListArray.from_arrays(pa.array((own - own[0]).astype(np.int32)), tokens)
+        numbers = np.arange(first, first + count)
+        columns = [numbers, ids, ["made-up.txt"] * count, numbers, own[:-1], np.diff(own).astype(np.int32), lists]
+        table = pa.table(dict(zip(layout.SENTENCES_SCHEMA.names, columns, strict=True))).cast(layout.SENTENCES_SCHEMA)
+        data = encode_part(table)
+        root.put(layout.sentences_part(part), data)
+        objects.append(ObjectRecord.of(layout.sentences_part(part), data))
+        ranges.append(PartRange(part, first, count, int(own[0]), int(own[-1] - own[0])))
+    for chunk in range(sentences // manifest.sentence_chunk + 1):
+        entries = edges[chunk * manifest.sentence_chunk :][: manifest.sentence_chunk]
+        root.put(*zarr_form.encode_sentence_chunk(manifest, chunk, entries))
+    rows = EndlessRows(pool(16).astype(np.float16))
+    for shard in range(manifest.sizes.shards):
+        first, stop = manifest.shard_range(shard)
+        if shard < distinct_shards or shard == manifest.sizes.shards - 1:
+            for rel, encoded in zarr_form.encode_shard(manifest, shard, rows[slice(first + 37 * shard, stop + 37 * shard)]):
+                root.put(rel, encoded)
+        else:
+            path = Path(root.path(layout.zarr_states_shard(shard)))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.hardlink_to(root.path(layout.zarr_states_shard(shard % distinct_shards)))
+    part_groups = [PartGroupMarker(0, tuple(ranges), tuple(objects))]
+    complete_store(root, manifest, "0" * 64, part_groups, [support.write_ids(root, manifest)])
+    return url

@@ -5,9 +5,11 @@ on an object store, as ranges of bytes, all of one call at once. `ByZarr` and `B
 and pyarrow. A read is a list of jobs: rows, and where they go.
 """
 
+import ctypes
 import errno
 import mmap
 import os
+import stat
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,11 +33,15 @@ from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root, folder_in_place_of
 
-FILES_KEPT = 1024  # mapped at most, and at most a quarter of those that a process may have open
+MAPS_KEPT = 16_384  # of shards; Linux lets a process have four times as many
 FOOTERS_KEPT = 256
 GROUP_BYTES = 1 << 26  # of decoded row groups that are kept
 GROUPS_AT_ONCE = 64  # that are decoded together
 THREADS = 16  # that ask zarr for shards, and members of a collection, elsewhere than on a local disk
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype, _LIBC.munmap.restype = ctypes.c_void_p, ctypes.c_int
+_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 # What zarr and its codecs raise for bytes that are none of theirs.
 ZARR_ERRORS = (ValueError, RuntimeError, LookupError, TypeError, OverflowError, MemoryError, ShortReadError)
 
@@ -108,7 +114,7 @@ class Mapped(RowReader):
     def __init__(self, root: Root, manifest: Manifest) -> None:
         super().__init__(root, manifest)
         self._shard_rows, self._n_states = manifest.shard_rows, len(manifest.states)
-        self._maps: Recent[int, Block] = Recent(_files_kept() // (1 + manifest.is_int8))
+        self._maps: Recent[int, Block] = Recent(MAPS_KEPT)
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job]) -> None:
         """See `RowReader.fill`."""
@@ -158,15 +164,10 @@ class Mapped(RowReader):
         n_bytes += zarr_shard.index_bytes(self._manifest.shard_rows // self._manifest.chunk_rows, n_parts)
         with errors_name(self._root, rel, (ShortReadError,)):
             try:
-                file = _mapped(self._root.path(rel), rel, n_bytes)
+                file = np.asarray(_Map(self._root.path(rel), rel, n_bytes))
             except IsADirectoryError as error:
                 raise folder_in_place_of(self._root.url(rel)) from error
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE):
-                    raise
-                self._maps.clear()  # files that nobody uses are closed
-                file = _mapped(self._root.path(rel), rel, n_bytes)
-        return np.frombuffer(file, little, n_numbers).reshape(shape)
+        return file[: n_numbers * little.itemsize].view(little).reshape(shape)
 
 
 def _own(states: Sequence[int]) -> "slice | list[int]":
@@ -177,31 +178,33 @@ def _own(states: Sequence[int]) -> "slice | list[int]":
     return slice(first, first + len(states)) if list(states) == list(range(first, first + len(states))) else list(states)
 
 
-def _mapped(path: str, rel: str, n_bytes: int) -> mmap.mmap:
-    """A file of so many bytes, mapped. ShortReadError for another size; OSError that names the file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(descriptor).st_size
-        if os.path.isdir(path):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if size != n_bytes:
-            raise ShortReadError(rel, f"has {size} bytes, which can't be: {n_bytes} are the shard's")
-        return mmap.mmap(descriptor, n_bytes, access=mmap.ACCESS_READ)
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, path) from error
-        raise
-    finally:
-        os.close(descriptor)
+class _Map:
+    """A file of so many bytes, mapped for reading, until nothing refers to an array over it.
 
+    Python's own mmap keeps a file open for each map: a process that may open 1,024 files could map so few shards.
+    """
 
-def _files_kept() -> int:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 128
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return FILES_KEPT if soft == resource.RLIM_INFINITY else max(16, min(FILES_KEPT, soft // 4))
+    def __init__(self, path: str, rel: str, n_bytes: int) -> None:
+        """ShortReadError for a file of another size; OSError that names the file."""
+        self._address, self._n_bytes = 0, n_bytes
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if status.st_size != n_bytes:
+                raise ShortReadError(rel, f"has {status.st_size} bytes, which can't be: {n_bytes} are the shard's")
+            address = _LIBC.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+            if address in (None, ctypes.c_void_p(-1).value):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+        finally:
+            os.close(descriptor)
+        self._address = address
+        self.__array_interface__ = {"data": (address, True), "shape": (n_bytes,), "typestr": "|u1", "version": 3}
+
+    def __del__(self, unmap: Any = _LIBC.munmap) -> None:  # bound here: at the interpreter's end the module is gone
+        if self._address:
+            unmap(self._address, self._n_bytes)
 
 
 class Ranged(RowReader):

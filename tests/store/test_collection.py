@@ -327,4 +327,5 @@ def test_files_are_closed_with_the_store_that_read_them(tmp_path: Path, stores: 
 def open_files(folder: Path) -> list[str]:
     with os.scandir("/proc/self/fd") as entries:
         names = [os.path.realpath(entry.path) for entry in entries]
+    names += [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
     return [name for name in names if name.startswith(str(folder))]

@@ -1,0 +1,101 @@
+"""What the libraries that open an object store take for the same requests, and what dtypes and compressions cost and save."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import elmo_store as stores
+from benchmarks.shared.made_stores import EndlessRows, Shape, make_store
+from benchmarks.shared.support import Table, fast_server, in_turns, run_measured
+from benchmarks.shared.texts import SAMPLE
+from elmo_store.format import layout
+from elmo_store.forms import shards as forms
+from elmo_store.storage.filesystems import OBSTORE
+from elmo_store.storage.root import Root
+
+WIDE = Shape(600, channels=512, forms=("zarr",))
+CLIENT_ROUNDS, CLIENTS = 5, ("s3fs", "obstore")
+ENCODED_SENTENCES, BATCH = 7_500, 256
+ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("float16", "blosc"), ("int8", "none"))
+
+
+def clients(folder: Path) -> None:
+    """Milliseconds, of the wall's clock and of this process's processors, that each library takes for the same requests."""
+    with TemporaryDirectory(dir=folder) as served, fast_server(Path(served)) as bucket:
+        opened = {name: _opened(f"{bucket}/{WIDE.name}", folder, number) for number, name in enumerate(CLIENTS)}
+        root = opened["s3fs"].root
+        shard = max(root.sizes().items(), key=lambda item: item[1])[0]
+        data = root.get(shard)
+        works: dict[str, Callable[[stores.Store, Any], object]] = {
+            "64 random sentences, one call": lambda store, numbers: store.read_sentences(numbers),
+            "64 random sentences, one by one": lambda store, numbers: [store.sentence(int(n)).read() for n in numbers],
+            f"a shard of {len(data) / 1e6:.0f} MB read": lambda store, _: store.root.get(shard),
+            f"a shard of {len(data) / 1e6:.0f} MB written": lambda store, _: store.root.put("copy", data),
+            "8 shards written by 8 threads": lambda store, _: _by_threads(partial(store.root.put, data=data)),
+        }
+        title = f"medians of {CLIENT_ROUNDS} in turns: ms, and ms of this process's processors"
+        table = Table(title, "", *(f"{name} {what}" for what in ("wall", "proc") for name in CLIENTS), label_width=44)
+        for label, work in works.items():
+            calls = {name: partial(_asked, work, store, np.random.default_rng(7)) for name, store in opened.items()}
+            taken = [in_turns(calls, CLIENT_ROUNDS, clock=clock) for clock in (time.perf_counter, time.process_time)]
+            table.row(label, *(spent[name] * 1e3 for spent in taken for name in CLIENTS))
+
+
+def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
+    """The store at ``url``, put there if it is not, by s3fs or by obstore."""
+    os.environ[OBSTORE] = str(obstore)
+    root = Root(url)
+    if not root.exists("elmo_store.json"):
+        source = make_store(folder, WIDE)
+        for rel in Root(source).list():
+            root.put_file(rel, f"{source}/{rel}")
+    store = stores.open(url, form="zarr")
+    print(f"{CLIENTS[obstore]}: {type(store.root.filesystem).__module__}")  # opened now, while the variable stands
+    return store
+
+
+def _asked(work: Callable[[stores.Store, Any], object], store: stores.Store, random: np.random.Generator) -> None:
+    work(store, random.integers(0, len(store), 64))
+
+
+def _by_threads(put: Callable[[str], object]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, [f"copy-{number}" for number in range(8)]))
+
+
+def encodings(folder: Path) -> None:
+    """Bytes of a token, encoding a shard from float32, and scans in memory, with the states of examples/sample."""
+    sample = folder / "sample"
+    run_measured("embed", str(SAMPLE), "--output", str(sample), "--dtype", "float32", "--quiet")
+    states = stores.open(sample).read()
+    columns = ("bytes a token", "encode", "scan", f"{BATCH} at once")
+    table = Table(f"encodings, 5 x {states.shape[2]}, tokens/s", "form", *columns, label_width=30)
+    for form in layout.FORMS:
+        for dtype, compression in ENCODINGS:
+            shape = Shape(ENCODED_SENTENCES, states.shape[2], dtype, (form,), compression=compression)
+            store = stores.open(make_store(folder, shape, states))
+            table.row(f"{form}, {dtype}, {compression}", *_encoding(store, states))
+
+
+def _encoding(store: stores.Store, states: Any) -> tuple[float, ...]:
+    m = store.manifest
+    objects = [rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard) if "/token/" not in rel]
+    n = m.shard_range(0)[1]
+    rows = EndlessRows(states if m.is_int8 else states.astype(m.dtype))[0:n]
+    numbers = np.random.default_rng(7).integers(0, len(store), BATCH)
+    works: dict[str, Callable[[], object]] = {
+        "encode": lambda: forms.encode_shard(m, 0, rows, ["w"] * n, np.zeros(n, np.int64), np.zeros(n, np.int32)),
+        "scan": lambda: [batch.states.max() for batch in store.batches(BATCH)],
+        "many": lambda: store.read_sentences(numbers),
+    }
+    taken = in_turns(works, CLIENT_ROUNDS)
+    size = sum(store.root.size(rel) or 0 for rel in objects) / store.n_tokens
+    read = int(np.diff(store.spans(numbers)).sum())
+    return size, n / taken["encode"], store.n_tokens / taken["scan"], read / taken["many"]
