@@ -1,6 +1,7 @@
 """A store's Zarr form as zarr-python reads it: metadata by the manifest, chunks by the store's root."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Iterable
 
 import numpy as np
@@ -43,7 +44,11 @@ class _Objects(Store):
             return prototype.buffer.from_bytes(self._metadata[key])
         if key.rpartition("/")[2] in ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"):
             return None
-        return prototype.buffer.from_bytes(await asyncio.to_thread(self._read, f"{layout.ZARR}/{key}", byte_range))
+        try:
+            data = await asyncio.to_thread(self._read, f"{layout.ZARR}/{key}", byte_range)
+        except RuntimeError as error:  # a client's: no damage, as the codecs' are
+            raise OSError(errno.EIO, f"{self._root.url(f'{layout.ZARR}/{key}')}: {error}") from error
+        return prototype.buffer.from_bytes(data)
 
     def _read(self, rel: str, asked: ByteRequest | None) -> bytes:
         array, _, number = rel.removeprefix(f"{layout.ZARR}/").split("/")[:3]

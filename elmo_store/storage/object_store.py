@@ -80,7 +80,8 @@ class ObjectStore:
             if isinstance(data, FileNotFoundError):
                 raise FileNotFoundError(f"{self._url}/{rel}") from data
             if isinstance(data, Exception):
-                raise translate_error(data, f"{self._url}/{rel}") from data
+                error = translate_error(data, f"{self._url}/{rel}")
+                raise error from None if error is data else data  # an error that is its own cause has causes without end
         return fetched
 
     def stat(self, rel: str) -> Listed | None:
