@@ -105,7 +105,8 @@ def _changing(root: Root) -> Iterator[LeaseHolder]:
             is_said = True
             time.sleep(_LOOK_SECONDS if root.is_local else _REMOTE_LOOK_SECONDS)
     with holder:
-        root.sweep(layout.VERSIONS)
+        for folder in (layout.VERSIONS, LEASES):  # of commands that were killed
+            root.sweep(folder)
         yield holder
 
 

@@ -12,7 +12,7 @@ object store, in its ``_export``.
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -78,7 +78,7 @@ class Place:
         if whole.is_local and not (form.folder or form.prefix) and os.path.isdir(whole.path()):
             raise ExportRefusedError(f"{text} is a folder: name a file")
 
-    def check(self, names: Iterable[str], *, overwrite: bool, deep: bool) -> Record | None:
+    def check(self, names: Sequence[str], *, overwrite: bool, deep: bool) -> Record | None:
         """The record of the files that are here and may be removed, None without one.
 
         Args:
@@ -89,6 +89,9 @@ class Place:
         Raises:
             ExportRefusedError: there is a finished export, a file that no record names, or one that differs from its record.
         """
+        if not self._form.folder:
+            for name in (self.record_name, *names):  # half-written by runs that were killed
+                self.root.sweep(name=name)
         record = self._record()
         if record is not None and record.complete and not overwrite:
             with suppress(OSError, StoreError):
@@ -153,7 +156,7 @@ class Place:
 
     @contextmanager
     def writing(
-        self, record: Record, names: Iterable[str], *, overwrite: bool, take_over: bool, on_wait: Callable[[str], None]
+        self, record: Record, names: Sequence[str], *, overwrite: bool, take_over: bool, on_wait: Callable[[str], None]
     ) -> Iterator["Writing"]:
         """Writing to here, by the lease; what a killed run left is removed first. Errors as of `check` and `LeaseHolder.take`."""
         with self._held(take_over=take_over, on_wait=on_wait) as holder, self._stage(holder.run) as stage:
@@ -186,8 +189,6 @@ class Place:
     def _sweep(self) -> None:
         self.scratch.remove_tree(WORK)
         self.scratch.sweep(LEASES)
-        if not self._form.folder:
-            self.root.sweep(name=self.record_name)
 
     @contextmanager
     def _stage(self, run: str) -> Iterator[str]:

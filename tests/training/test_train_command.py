@@ -121,7 +121,7 @@ def test_a_run_forks_from_anothers_checkpoint_and_leaves_it_alone(command: list[
 def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--max-tokens", "100", "--quiet"]) == 0
     assert main([*command, "--max-tokens", "100", "--quiet"]) == 5
-    assert "--resume continues it" in capsys.readouterr().err
+    assert "add --resume to continue it" in capsys.readouterr().err
     assert main([*command, "--max-tokens", "100", "--quiet", "--resume", "--lanes", "3"]) == 3
     assert "lanes: 2 there, 3 asked for" in capsys.readouterr().err
 

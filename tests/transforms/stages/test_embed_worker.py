@@ -238,7 +238,7 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     one = worker(root, Engine())
     tasks = [task(shard, 0, 2) for shard in range(40)]
     with pytest.raises(
-        WorkerBrokenError, match=r"[3-6] shards in a row .* the last one writing: PermissionError: the credentials"
+        WorkerBrokenError, match=r"[3-6] consecutive shards failed on .*; last error: writing: PermissionError: the credentials"
     ):
         one.run(tasks)
     assert 3 <= len(tries) <= 6  # of 40: the queue is not eaten
