@@ -167,7 +167,7 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
     real = {"embed": embed_stage.write_shard, "convert": derive_stage.write_shard}
     convert = ["convert", url, "--output", derived, "--dtype", "int8", "--quiet"]
     # The lease of the first run can't be given back, and its process, this one, is alive.
-    commands = {"embed": lambda *more: embed(url, *more), "convert": lambda *more: main([*convert, *more])}
+    commands = {"embed": lambda *more: embed(url, "--quiet", *more), "convert": lambda *more: main([*convert, *more])}
     if library == "s3fs":  # which tries longer by itself, also again on each connection that was cut; one job is enough
         del commands["convert"]
     for name, run in commands.items():
