@@ -144,6 +144,12 @@ def add(root: Root, name: str, source: str) -> Version:
         return _append(holder, newest, "embed", {} if known else {source: name})
 
 
+def discard(root: Root, name: str) -> None:
+    """Remove the store ``members/NAME``, which no version has. LeaseHeldError as `collect`."""
+    with _changing(root) as holder:
+        _remove_store(holder, name)
+
+
 def _append(holder: LeaseHolder, newest: Version | None, change: Change, names: Mapping[str, str]) -> Version:
     """Put a version with these members too, complete stores that lie there: source → name. Without any, the newest."""
     root = holder.root

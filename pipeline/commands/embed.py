@@ -79,18 +79,24 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
 
 def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> None:
     """Put the version that has the store which the job wrote; nothing of a job that goes on without this command."""
-    from elmo_store.collecting import add
+    from elmo_store.collecting import add, discard
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.jobs.preflight import job_identity
     from pipeline.jobs.run import say_next
     from pipeline.progress.versions import described
 
-    if not read_manifest(opened.root).complete:
+    manifest = read_manifest(opened.root)
+    if not manifest.complete:
         print(f"when the job is complete, rerun the same command to add it to {into}")
         return
     name = str(opened.root).rpartition("/")[2]
     root = Root(into, options.storage_options)
+    if options.skip_known and not manifest.sizes.tokens and not manifest.sizes.rejected:
+        discard(root, name)
+        if not options.quiet:
+            print(f"{into}: nothing new, so no version was added")
+        return
     version = add(root, name, job_identity(opened.manifest))
     if not options.quiet:
         print(described(into, version))

@@ -30,7 +30,7 @@ from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
-from pipeline.jobs.preflight import added_before, check_input, decided, member_of, new_manifest
+from pipeline.jobs.preflight import SKIP_VERSION, added_before, check_input, decided, member_of, new_manifest, skip_version
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
@@ -128,7 +128,10 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
         if options.into:
             if (done := added_before(root, manifest)) is not None:
                 return OpenedJob(done, manifest, None, None)
+            collection = root
             root, model, known = member_of(root, manifest, model)
+            if options.skip_known:
+                manifest = replace(manifest, job={**manifest.job, SKIP_VERSION: skip_version(collection, root)})
         job = replace(job_of(options, runner, root, source, model, manifest), known=known)
 
         def earlier_run() -> Manifest | None:
@@ -212,7 +215,11 @@ def job_of(
             "cell": manifest.job["cell"],
             "threads": options.threads or workers.threads,
         },
-        read=replace(source.settings, word_limit=WordLimit.of(manifest.model.options)),
+        read=replace(
+            source.settings,
+            word_limit=WordLimit.of(manifest.model.options),
+            skip_version=int(manifest.job.get(SKIP_VERSION) or 0),
+        ),
         model=options.model,
         device=options.device,
         hints=resource_hints(runner, model.weight_bytes, call_bytes, options.accelerator if cuda else None),

@@ -10,10 +10,10 @@ from dataclasses import replace
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.collecting import check_collection, name_of
-from elmo_store.errors import OverlapError, StoreError
+from elmo_store.errors import OverlapError, StoreError, StoreNotFoundError
 from elmo_store.format.layout import START_STATE, member, state_names
-from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo
-from elmo_store.format.version import check_agrees, newest
+from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest
+from elmo_store.format.version import check_agrees, newest, numbers
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
@@ -30,6 +30,7 @@ from transforms.inputs.records import describe_files, input_fingerprint
 from transforms.stages.known import KnownSource, source_of
 from transforms.text.tokenizers import describe
 
+SKIP_VERSION = "skip_version"  # of a job with --skip-known: the version of the collection that it was compared with
 _LOG = logging.getLogger(__name__)
 
 
@@ -167,7 +168,28 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
 
 def job_identity(manifest: Manifest) -> str:
     """The name of the member that a job writes: the same job is the same member, so the same command continues."""
-    return name_of(json.dumps(dict(manifest.job), sort_keys=True))
+    return name_of(json.dumps({name: value for name, value in manifest.job.items() if name != SKIP_VERSION}, sort_keys=True))
+
+
+def skip_version(root: Root, own: Root) -> int:
+    """The version of the collection at ``root`` whose sentences are left out of its member at ``own``; 0: there is none.
+
+    A job that is resumed keeps the one that it began with. CommandError if that is gone.
+    """
+    try:
+        began_with = read_manifest(own).job.get(SKIP_VERSION)
+    except StoreNotFoundError:
+        began_with = None
+    if began_with is None:
+        version = newest(root)
+        return version.number if version else 0
+    if began_with and began_with not in numbers(root):
+        raise CommandError(
+            Exit.REFUSED,
+            f"version {began_with} of {root}, which this job was compared with when it began, is gone: remove {own} and run the "
+            "same command again",
+        )
+    return int(began_with)
 
 
 def added_before(root: Root, manifest: Manifest) -> Root | None:

@@ -65,6 +65,10 @@ class EmbedOptions:
         "", "instead of --output: a collection, new or not, to which the store is added; sentences whose tokens it already has "
         "are copied, not computed", unset="none", metavar="URL",
     )  # fmt: skip
+    skip_known: bool = _option(
+        "", "with --into: leave out sentences that the collection has, by id where the input has ids, otherwise by tokens",
+        False, job=True,
+    )  # fmt: skip
     input_format: str = _option(
         "reading", "lines = a tokenised sentence per line, text = running text, conll = a word per line, in columns",
         "auto", "auto, by file name; text that begins with tokenised sentences is read as lines",
@@ -296,6 +300,8 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         problems.append("--output is empty: name the folder or URL of the store to write")
     if options.into and (options.output or options.overwrite):
         problems.append(f"--into {options.into} adds to a collection: leave out --output and --overwrite")
+    if options.skip_known and not options.into:
+        problems.append("--skip-known compares with a collection: give --into NAME, or leave it out")
     return problems
 
 

@@ -19,7 +19,9 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     together); None: the block says what the manifest does.
     """
     counts = manifest.sizes
-    nothing = ": nothing was there to embed, the input holds none" if manifest.kind == "states" and not counts.tokens else ""
+    skipped = int(left["everything"].get("skipped", 0)) if left is not None else 0
+    is_empty = manifest.kind == "states" and not counts.tokens and not skipped
+    nothing = ": nothing was there to embed, the input holds none" if is_empty else ""
     size = quantity(counts.shards, "shard")
     if left is not None:
         per_token = left["bytes"] / counts.tokens if counts.tokens else 0.0
@@ -32,6 +34,8 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
         "size": size,
     }
+    if skipped:
+        rows["skipped"] = f"{quantity(skipped, 'sentence')} left out: the collection has them already"
     if left is not None:
         if repeated := int(left["everything"].get(REPEATED_IDS, 0)):
             rows["ids"] = f"{quantity(repeated, 'sentence')} repeat the id of an earlier one: read those by number"

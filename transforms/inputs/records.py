@@ -63,6 +63,7 @@ class ReadSettings:
     fields: tuple[KeptField, ...] = ()  # of the records that bring any: what their sentences keep
     encoding: str = "utf-8"  # of every format but parquet
     max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
+    skip_version: int = 0  # of the collection that the store is for: sentences that it has are left out; 0 = none are
     # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
     on_bad_file: str = field(default="stop", compare=False)
     word_limit: WordLimit = field(default=WordLimit(), compare=False)  # of the model, whose fingerprint stands for it
@@ -226,6 +227,11 @@ class Reject:
 Record = ReadSentence | Reject
 
 
+def id_within(record: str, within: int) -> str:
+    """The id of a sentence of ``record``, an id; ``within``: its number there, -1 where the record is the sentence."""
+    return record if within < 0 else f"{record}:{within}"
+
+
 @dataclass(frozen=True)
 class ScratchPart:
     """What is known of one scratch part; its text stays in the store."""
@@ -253,6 +259,7 @@ class TaskResult:
     bytes_read: int
     tokenizer: str  # with versions, as transforms.text.tokenizers.describe says
     ends_in: InDocument = AT_FIRST  # what the next record of the same file would stand in
+    n_skipped: int = 0  # sentences that the collection has
 
     @property
     def n_sentences(self) -> int:

@@ -185,7 +185,8 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     n_retries = outcome.n_retries + int(plan.get("retries", 0)) + retries_of(root).take()
     this_run = outcome.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
-        everything = outcome.everything + Counter({REPEATED_IDS: sum(int(table.stats.get(REPEATED_IDS, 0)) for table in tables)})
+        repeated = sum(int(table.stats.get(REPEATED_IDS, 0)) for table in tables)
+        everything = outcome.everything + Counter({REPEATED_IDS: repeated, "skipped": int(plan.get("skipped", 0))})
         root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": this_run})
     _end_run(root, waits)
     return complete

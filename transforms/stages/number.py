@@ -35,7 +35,7 @@ from elmo_store.format.markers import (
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
-from transforms.inputs.records import InDocument
+from transforms.inputs.records import InDocument, id_within
 from transforms.runtime.owner import retries_of
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
@@ -161,8 +161,7 @@ def _documents(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tu
 
 def sentence_id(own: str, source: str, number: int, within: int) -> str:
     """The record's own id, otherwise where it stands, ``FILE:NUMBER``; then ``:WITHIN``, its sentence, where that is not -1."""
-    record = own or f"{basename(source)}:{number}"
-    return record if within < 0 else f"{record}:{within}"
+    return id_within(own or f"{basename(source)}:{number}", within)
 
 
 def number_rejects(scratch: bytes, part: PartPlan) -> bytes:

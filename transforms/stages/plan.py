@@ -85,6 +85,7 @@ class CorpusPlan:
 
     parts: tuple[PartPlan, ...]
     counts: Counts
+    n_skipped: int = 0  # sentences that the collection has
 
 
 def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: bool) -> CorpusPlan:
@@ -263,8 +264,8 @@ def plan_job(
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
         write_plan(
-            root, identity, plan.counts,
-            n_groups=len(groups), n_id_runs=id_runs(plan.counts.sentences), resumed=resumed, n_retries=n_retries,
+            root, identity, plan.counts, n_groups=len(groups), n_id_runs=id_runs(plan.counts.sentences),
+            resumed=resumed, n_retries=n_retries, n_skipped=plan.n_skipped,
         )  # fmt: skip
     yield from (TaggedOutput(NUMBER, group) for group in groups)
     tasks = shard_tasks([(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, manifest.shard_rows)
@@ -286,7 +287,8 @@ def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPla
         results = list(pool.map(result, all_tasks(root)))
     if read.max_sentences:
         results = list(first_sentences(root, results, read.max_sentences))
-    return make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
+    plan = make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
+    return replace(plan, n_skipped=sum(result.n_skipped for result in results))
 
 
 def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
@@ -308,7 +310,15 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
 
 
 def write_plan(
-    root: Root, identity: str, counts: Counts, *, n_groups: int, n_id_runs: int, resumed: bool, n_retries: int = 0
+    root: Root,
+    identity: str,
+    counts: Counts,
+    *,
+    n_groups: int,
+    n_id_runs: int,
+    resumed: bool,
+    n_retries: int = 0,
+    n_skipped: int = 0,
 ) -> None:
     """Leave the sizes of the job in the scratch area: the stages behind the plan, and whoever watches, read them there."""
     root.put_json(
@@ -316,7 +326,7 @@ def write_plan(
         {"id": identity, "run": run_name(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
         | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
-        | {"retries": n_retries + retries_of(root).take(), "resumed": resumed},
+        | {"retries": n_retries + retries_of(root).take(), "resumed": resumed, "skipped": n_skipped},
     )
 
 

@@ -47,6 +47,7 @@ from transforms.runtime.owner import retries_of
 from transforms.runtime.results import add, note_bad_files
 from transforms.runtime.work import READ
 from transforms.runtime.worker import this_worker
+from transforms.stages.skip import SkipKnown
 from transforms.text import tokenizers
 
 SCRATCH_SCHEMA = pa.schema(
@@ -145,6 +146,7 @@ def _counted(finished: FinishedTask) -> int:
         add("tokens_read", result.n_tokens)
         add("bytes_read", result.bytes_read)
         add("records_rejected", result.n_rejected)
+        add("sentences_skipped", result.n_skipped)
         add("words_cut", sum(part.n_words_cut for part in result.parts))
         add("milliseconds_tokenising", 1000 * seconds)
         pace = result.n_tokens / seconds if seconds else 0.0
@@ -241,11 +243,12 @@ def tokenise_task(
     n_positions = n_ordinals = bytes_read = 0
     ends_in = InDocument(0)
     errors: list[InputError] = []
+    skip = SkipKnown(root, settings)
     tokenizer = tokenizers.get(settings.tokenizer, task.splits[0].format)  # a task's splits are of one format
     for split in task.splits:
         source, records = open_split(split, settings, storage_options, root, tokenizer)
         try:
-            for record in records if left else ():
+            for record in skip.new(records) if left else ():
                 left -= 1
                 part.add(record, split.url)
                 if part.is_full(settings):
@@ -263,7 +266,9 @@ def tokenise_task(
         parts.append(part.write(root, *scratch_paths(task, len(parts))))
     if len(task.splits) > 1:
         n_positions, n_ordinals, ends_in = 0, 0, InDocument(0)
-    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings), ends_in)
+    result = TaskResult(
+        task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings), ends_in, skip.n_skipped
+    )
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     return result
 
