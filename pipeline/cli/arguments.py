@@ -84,7 +84,7 @@ def check_metrics_port(port: int | None, *, waits: bool) -> None:
         )
 
 
-def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress, only the summary") -> None:
+def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress and no summary") -> None:
     """``--quiet``."""
     add_option(parser, "--quiet", help, False)
 

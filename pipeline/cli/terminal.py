@@ -6,12 +6,14 @@ Tokens, ids, names of files and texts of errors come from anybody (docs/security
 
 import re
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 # C0 but tab and line feed, DEL, C1, the controls of direction that make a line read otherwise, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LINE_SECONDS = 60.0  # between two lines of progress where there is no terminal
 _LINE = re.compile("[\t\n\u2028\u2029]")
 
 
@@ -83,9 +85,42 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def progress_bar(unit: str, *, quiet: bool, total: int | None = None) -> Any:
-    """A bar of tqdm on the error output, drawn on a terminal alone."""
+class SpacedLines:
+    """Lines of progress where there is no terminal: new ones only, each at least ``seconds`` after the one before it."""
+
+    def __init__(self, stream: TextIO, seconds: float = LINE_SECONDS) -> None:
+        self._stream, self._seconds = stream, seconds
+        self._line, self._when = "", time.monotonic()
+
+    def show(self, line: str) -> None:
+        """Print a line, unless it is too early for one."""
+        now = time.monotonic()
+        if line != self._line and now - self._when >= self._seconds:
+            self._line, self._when = line, now
+            print(visible(line), file=self._stream, flush=True)
+
+
+class LineBar:
+    """What `progress_bar` gives where there is no terminal."""
+
+    def __init__(self, unit: str, total: int | None, stream: TextIO, seconds: float = LINE_SECONDS) -> None:
+        self.n = 0
+        self._unit, self._total, self._lines = unit.strip(), total, SpacedLines(stream, seconds)
+
+    def update(self, n: int) -> None:
+        self.n += n
+        done = human_bytes(self.n) if self._unit == "B" else f"{self.n:,} {self._unit}"
+        self._lines.show(f"{done} of {self._total:,} ({self.n / self._total:.0%})" if self._total else done)
+
+
+@contextmanager
+def progress_bar(unit: str, *, quiet: bool, total: int | None = None) -> Iterator[Any]:
+    """A bar of tqdm on the error output; where that is not a terminal, a line a minute."""
     from tqdm import tqdm
 
-    silent = quiet or not sys.stderr.isatty()
-    return tqdm(total=total, unit=unit, unit_scale=True, disable=silent, file=drawable(sys.stderr))
+    stream = drawable(sys.stderr)
+    if not quiet and not stream.isatty():
+        yield LineBar(unit, total, stream)
+        return
+    with tqdm(total=total, unit=unit, unit_scale=True, disable=quiet, file=stream) as bar:
+        yield bar

@@ -157,7 +157,8 @@ def _index(args: argparse.Namespace) -> int:
     with progress_bar(unit, quiet=args.quiet, total=total) as bar:
         build = _by_text if args.by == "text" else _by_vectors
         line, folder = build(store, lambda done: bar.update(done - bar.n) and None)
-    print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(folder)}")
+    if not args.quiet:
+        print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(folder)}")
     return Exit.COMPLETE
 
 

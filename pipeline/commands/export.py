@@ -132,7 +132,8 @@ def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
         raise CommandError(code, str(error)) from error
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.output}: {error}") from error
-    print(summary(report, args.output, time.monotonic() - began))
+    if not args.quiet:
+        print(summary(report, args.output, time.monotonic() - began))
     return Exit.COMPLETE
 
 

@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -198,8 +198,9 @@ def _train(args: argparse.Namespace) -> int:
     ended = _run_training(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
     evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
     progress = trainer.progress
-    print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
-    _report(evaluations, folder)
+    say = (lambda _: None) if args.quiet else print
+    say(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
+    _report(evaluations, folder, say)
     if ended == "tokens":
         return Exit.COMPLETE
     print("Stopped before the end; rerun the same command with --resume to continue.", file=sys.stderr)
@@ -219,7 +220,7 @@ def _evaluate_run(args: argparse.Namespace) -> int:
         weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
     except (ModelError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the model of --evaluate {folder} can't be read: {error}") from error
-    _report(_evaluate(weights.options, weights.tensors, softmax, _heldout(args)), folder / TRAINING)
+    _report(_evaluate(weights.options, weights.tensors, softmax, _heldout(args)), folder / TRAINING, print)
     return Exit.COMPLETE
 
 
@@ -383,12 +384,12 @@ def _evaluate(
     return {path: evaluate(exact, softmax, text) for path, text in heldout}
 
 
-def _report(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
-    """Print the perplexities, and write them into the folder as heldout.json."""
+def _report(evaluations: "dict[str, Evaluation]", folder: Path, say: Callable[[str], None]) -> None:
+    """Say the perplexities, and write them into the folder as heldout.json."""
     rows = []
     for path, evaluation in evaluations.items():
         forward, backward = evaluation.perplexity
-        print(
+        say(
             f"held-out {path}: perplexity {forward:,.1f} forward, {backward:,.1f} backward over {evaluation.predictions:,} "
             f"predictions ({100 * evaluation.unknown:.2f}% unknown words, as one type)"
         )

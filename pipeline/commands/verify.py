@@ -31,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_model(parser, "--recompute")
     add_option(parser, "--json", "print the report as JSON", False, "text")
     add_storage_options(parser, "the store")
-    add_quiet(parser, "no progress")
+    add_quiet(parser, "no progress; print faults only")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
             faults += [Fault(text) for text in result.faults]
     if args.json:
         print(json.dumps(_as_json(args.url, report, faults, recomputed), indent=2))
-    else:
+    elif faults or not args.quiet:
         print(_as_text(report, faults, recomputed))
     return Exit.DAMAGED if faults else Exit.COMPLETE
 

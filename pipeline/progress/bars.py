@@ -12,12 +12,10 @@ from tqdm import tqdm
 
 from elmo_store.storage.retrying import is_transient
 from elmo_store.storage.root import Root
-from pipeline.cli.terminal import drawable, quantity, visible
+from pipeline.cli.terminal import LINE_SECONDS, SpacedLines, drawable, quantity, visible
 from pipeline.progress.metrics import Meter
 from pipeline.progress.repeated import repeated
 from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
-
-LINE_SECONDS = 60.0  # between two lines where there is no terminal
 
 
 class Screen:
@@ -28,13 +26,13 @@ class Screen:
         self._bar: tqdm[Any] | None = None
         self._stage = ""
         self._terminal = self._stream.isatty()
-        self._line_seconds = line_seconds
-        self._last_line = "", time.monotonic()  # and when
+        self._lines = SpacedLines(self._stream, line_seconds)
 
     def show(self, snapshot: Snapshot) -> None:
         """Bring the screen up to date."""
         if not self._terminal:
-            self._log(snapshot)
+            if snapshot.stage not in ENDED:  # the end is the summary's
+                self._lines.show(snapshot.line())
             return
         if snapshot.stage != self._stage:
             self.close()
@@ -61,14 +59,6 @@ class Screen:
             colour=None if os.environ.get("NO_COLOR") else "green", file=self._stream, ncols=size.columns, nrows=size.lines,
             mininterval=0, miniters=0, bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit}{postfix}",
         )  # fmt: skip
-
-    def _log(self, snapshot: Snapshot) -> None:
-        """A line, if it is new and none was printed for a while. The end is the summary's."""
-        line, when = self._last_line
-        now = time.monotonic()
-        if snapshot.stage not in ENDED and snapshot.line() != line and now - when >= self._line_seconds:
-            self._last_line = snapshot.line(), now
-            print(visible(snapshot.line()), file=self._stream, flush=True)
 
     def say(self, text: str) -> None:
         """A line that stays."""

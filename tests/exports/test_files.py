@@ -308,13 +308,15 @@ def test_the_top_layer_of_a_store_that_has_no_other(tmp_path: Path) -> None:
 
 
 def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["export", store.url, "--format", "elmoformanylangs", "--output", str(tmp_path / "out"), "--quiet"]
+    command = ["export", store.url, "--format", "elmoformanylangs", "--output", str(tmp_path / "out")]
     assert main(command) == 0
     told = capsys.readouterr().out
     assert "7 sentences, 26 tokens in 3 files" in told
     assert "left out: 1 sentence (no words)" in told
     assert main(command) == 5
     assert "add --overwrite to replace it" in capsys.readouterr().err
+    assert main([*command, "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "out.ly2.hdf5"), "--quiet"]) == 5
     assert main([*command, "--layers", "top", "--overwrite"]) == 0
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out.export.json", "out.ly2.hdf5"]

@@ -9,7 +9,7 @@ import pytest
 from elmo_store.format.layout import shard_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.terminal import duration
+from pipeline.cli.terminal import LineBar, duration, progress_bar
 from pipeline.main import main
 from pipeline.progress import repeated
 from pipeline.progress.bars import Screen, follow, shown
@@ -175,6 +175,17 @@ def test_a_log_gets_a_line_now_and_then_and_none_twice() -> None:
     stream = io.StringIO()
     Screen(stream).show(Snapshot("reading", n_pieces=4))  # none at zero
     assert stream.getvalue() == ""
+
+
+def test_commands_without_a_job_have_a_line_now_and_then_too(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    lines = LineBar(" rows", 2000, stream, seconds=0.0)
+    for n in (500, 0, 1000):
+        lines.update(n)
+    assert stream.getvalue().splitlines() == ["500 rows of 2,000 (25%)", "1,500 rows of 2,000 (75%)"]
+    with progress_bar("B", quiet=False) as bar:  # none at zero
+        bar.update(0)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_following_ends_when_the_store_is_complete(root: Root) -> None:
