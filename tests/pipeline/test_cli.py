@@ -233,11 +233,11 @@ def test_an_empty_input_offers_no_sentence(tmp_path: Path, tiny_model: Path, cap
     text = tmp_path / "empty.txt"
     text.touch()
     out = tmp_path / "out"
-    assert main(["embed", str(text), "--output", str(out), "--model", str(tiny_model), "--quiet"]) == Exit.COMPLETE
+    assert main(["embed", str(text), "--output", str(out), "--model", str(tiny_model)]) == Exit.COMPLETE
     said = capsys.readouterr().out
     assert "0 sentences, 0 tokens: nothing was there to embed" in said
     assert "sentence(0)" not in said
-    assert main(["convert", str(out), "--output", str(tmp_path / "small"), "--dtype", "int8", "--quiet"]) == Exit.COMPLETE
+    assert main(["convert", str(out), "--output", str(tmp_path / "small"), "--dtype", "int8"]) == Exit.COMPLETE
     assert "sentence(0)" not in capsys.readouterr().out
 
 
