@@ -98,7 +98,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 
 
 def test_wrong_number_of_layers() -> None:
-    with pytest.raises(ValueError, match=r"layers of shape \[\.\.\., 3, width\]; these are \(2, 5, 4\)"):
+    with pytest.raises(ValueError, match=r"layers of shape \[\.\.\., 3, width\]; the layers given are \(2, 5, 4\)"):
         ScalarMix(n_layers=3)(layers=states(2))
 
 
