@@ -47,6 +47,6 @@ def test_quiet_still_prints_the_jobs_id(
 ) -> None:
     monkeypatch.setattr(SubmittedJob, "id", "job-7")
     monkeypatch.setattr(preflight, "check_leaving", lambda name, options: None)  # the local runner runs it to its end
-    assert embed(tmp_path / "store", *(["--no-wait"] if left else [])) == Exit.COMPLETE
+    assert embed(tmp_path / "store", "--quiet", *(["--no-wait"] if left else [])) == Exit.COMPLETE
     said = capsys.readouterr()
     assert (said.out if left else said.err) == "job job-7\n"

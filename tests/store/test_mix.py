@@ -91,7 +91,9 @@ def test_weights_that_are_none(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_weights_of_another_model() -> None:
-    with pytest.raises(WeightSetError, match=r"3 weights, for states of shape \[\.\.\., 5, width\]; the states given are \(1, 7, 4\)"):
+    with pytest.raises(
+        WeightSetError, match=r"3 weights, for states of shape \[\.\.\., 5, width\]; the states given are \(1, 7, 4\)"
+    ):
         ScalarMix([0, 0, 0])(states=np.zeros((1, 7, 4), np.float32))
 
 
