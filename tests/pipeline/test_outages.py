@@ -123,7 +123,7 @@ def test_a_model_that_can_t_be_reached_is_a_bad_location(
 ) -> None:
     for path in ("model", "model/weights.hdf5"):
         url = f"http://127.0.0.1:{refusing[how]}/{path}"
-        assert embed(tmp_path / "store", "--model", url) == Exit.BAD_LOCATION
+        assert embed(tmp_path / "store", "--model", url, "--quiet") == Exit.BAD_LOCATION
         said = capsys.readouterr().err
         assert said.count("\n") == 1, said
         assert says in said
