@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -272,7 +273,7 @@ def _copy(store: StoreReader, target: Root) -> None:
 
 def _copy_object(source: Root, target: Root, rel: str) -> None:
     if source.is_local:
-        target.put_file(rel, source.path(rel), link=True)
+        target.put(rel, Path(source.path(rel)), link=True)
     elif kind_of(source.filesystem) == kind_of(target.filesystem) and source.storage_options == target.storage_options:
         target.calls.cp_file(source.path(rel), target.path(rel))
     else:

@@ -10,7 +10,7 @@ import pytest
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 
-CLIENTS = ("s3", "s3 by obstore", "gs", "abfs", "abfs by obstore")
+CLIENTS = ("s3", "s3 by obstore", "gs", "abfs")
 
 
 def bucket_root(request: pytest.FixtureRequest, client: str) -> Root:

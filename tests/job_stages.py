@@ -31,16 +31,16 @@ def count_requests() -> list[int]:
     try:
         from s3fs import S3FileSystem
 
-        from elmo_store.storage.obstore_client import ObjectStoreFileSystem
+        from elmo_store.storage.obstore_client import ObstoreFileSystem
     except ImportError:
         return n
-    request = ObjectStoreFileSystem._call
+    request = ObstoreFileSystem._call
 
     def counted_request(self: Any, *args: Any, **options: Any) -> Any:
         n[0] += 1
         return request(self, *args, **options)
 
-    ObjectStoreFileSystem._call = counted_request  # type: ignore[method-assign]
+    ObstoreFileSystem._call = counted_request  # type: ignore[method-assign]
     call = S3FileSystem._call_s3
 
     async def counted(self: Any, *args: Any, **options: Any) -> Any:

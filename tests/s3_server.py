@@ -1,7 +1,6 @@
-"""A real S3-compatible server on loopback, for every test folder: the fixture `s3_url`; and a count of what a reader asks it for.
+"""A real S3-compatible server on loopback, for every test folder: the fixture `s3_url`.
 
-Needs moto[server] and s3fs. A request's round is counted by its place among the calls of the filesystem: what one call of
-`cat_ranges` or `cat` asks for is under way together, so it counts as one request in sequence, however many ranges it has.
+Needs moto[server] and s3fs.
 """
 
 import os
@@ -13,28 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fsspec.asyn import sync_wrapper
 
 BUCKET = "elmo"
 SECONDS_TO_START = 120
-
-
-@dataclass
-class Traffic:
-    """Since the counters were last set to zero: rounds of requests, one after the other; requests in all; bytes received."""
-
-    rounds: int = 0
-    requests: int = 0
-    bytes: int = 0
-
-    def reset(self) -> None:
-        """Begin to count anew."""
-        self.rounds = self.requests = self.bytes = 0
 
 
 @contextmanager
@@ -78,57 +61,6 @@ def server(versitygw: str | None = None, folder: Path | None = None) -> Iterator
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def counted(filesystem: Any) -> Traffic:
-    """Count from now on what this filesystem is asked for by `cat_file`, `cat` and `cat_ranges`; of obstore all of its kind."""
-    traffic = Traffic()
-    if hasattr(filesystem, "_call"):
-        _count_obstore(traffic)
-        return traffic
-    fetch = filesystem._cat_file
-
-    async def counting_fetch(*args: Any, **kwargs: Any) -> bytes:
-        data: bytes = await fetch(*args, **kwargs)
-        traffic.requests += 1
-        traffic.bytes += len(data)
-        return data
-
-    filesystem._cat_file = counting_fetch
-    filesystem.cat_file = sync_wrapper(counting_fetch, obj=filesystem)
-    for name in ("cat_file", "cat", "cat_ranges"):
-        _count_rounds(filesystem, name, traffic)
-    return traffic
-
-
-def _count_obstore(traffic: Traffic) -> None:
-    """In the class of all, as `tests.job_stages.count_requests`: a subclass's own would hide what that puts there."""
-    from elmo_store.storage.obstore_client import ObjectStoreFileSystem
-
-    kind: Any = ObjectStoreFileSystem
-    request = kind._call
-
-    def counting_request(*args: Any, **kwargs: Any) -> Any:
-        result = request(*args, **kwargs)
-        traffic.requests += 1
-        traffic.bytes += len(result) if isinstance(result, bytes) else 0
-        return result
-
-    kind._call = counting_request
-    for name in ("cat_file", "cat", "cat_ranges"):
-        _count_rounds(kind, name, traffic)
-
-
-def _count_rounds(filesystem: Any, name: str, traffic: Traffic) -> None:
-    call = getattr(filesystem, name)
-
-    def counting(*args: Any, **kwargs: Any) -> Any:
-        before = traffic.requests
-        result = call(*args, **kwargs)
-        traffic.rounds += traffic.requests > before
-        return result
-
-    setattr(filesystem, name, counting)
 
 
 def _wait(endpoint: str, process: "subprocess.Popen[bytes]") -> None:

@@ -55,7 +55,7 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
     if not root.exists("elmo_store.json"):
         source = make_store(folder, WIDE)
         for rel in Root(source).list():
-            root.put_file(rel, f"{source}/{rel}")
+            root.put(rel, Path(source, rel))
     store = stores.open(url, form="zarr")
     print(f"{CLIENTS[obstore]}: {type(store.root.filesystem).__module__}")  # opened now, while the variable stands
     return store

@@ -72,14 +72,10 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
                 yield f"{root.url(rel)} does not hold the names of the states"
             continue
         actual, expected = root.get_json(rel), json.loads(wanted)
-        gathered = actual.pop("consolidated_metadata", None)
-        expected.pop("consolidated_metadata", None)
-        for name in sorted({*actual, *expected}):
-            if name in ("attributes", "storage_transformers"):
-                continue
+        for name in sorted({*actual, *expected} - {"attributes", "storage_transformers", "consolidated_metadata"}):
             if actual.get(name) != expected.get(name):
                 yield f"{root.url(rel)}: {name} is {actual.get(name)!r}, the manifest asks for {expected.get(name)!r}"
-        for array, value in (gathered or {}).get("metadata", {}).items():
+        for array, value in (actual.get("consolidated_metadata") or {}).get("metadata", {}).items():
             if value != root.get_json(f"{layout.ZARR}/{array}/zarr.json"):
                 yield f"{root.url(rel)}: its copy of the metadata of {array} is not what {array}/zarr.json says"
 

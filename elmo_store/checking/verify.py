@@ -25,7 +25,6 @@ from elmo_store.format.markers import (
     PartGroupMarker,
     PartRange,
     ShardMarker,
-    Verify,
     checksum,
     marked,
     object_fault,
@@ -190,12 +189,11 @@ class _Check:
 
     def _compare(self, pool: Any, stamped: Sequence[tuple[ObjectRecord, str]]) -> None:
         """Size and CRC-32C of every object; by a quick look its size and its stamp when it was put ("": not known)."""
-        verify: Verify = "size" if self._quick else "bytes"
 
         def fault_of(record: ObjectRecord) -> Fault | None:
             size = self._listed[record.path].size if record.path in self._listed else None
             try:
-                text = object_fault(self._root, record, verify, size)
+                text = object_fault(self._root, record, size, quick=self._quick)
             except (OSError, StoreError) as error:
                 text = f"{record.path} can't be read ({type(error).__name__}: {error})"
             self._progress(record.bytes)

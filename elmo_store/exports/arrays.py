@@ -14,8 +14,7 @@ import json
 import os
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from io import BytesIO
@@ -25,12 +24,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from elmo_store.exports.work import Block, Work, ahead
+from elmo_store.exports.work import Block, Work
 from elmo_store.format.manifest import own_sha256
 from elmo_store.reading.rows import Array, Int64
 from elmo_store.storage.json_values import encoded_json
 
-ZIP_BUFFER_BYTES = 1 << 23
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show
 TENSOR_TYPES = {"float16": "F16", "float32": "F32"}
 _MOST_BYTES = 10**18  # a number of as many digits as any that a header will hold
@@ -38,31 +36,12 @@ _MOST_BYTES = 10**18  # a number of as many digits as any that a header will hol
 
 def write_npz(work: Work, paths: Sequence[str], sentences: range) -> None:
     """One array [n, 2p] per sentence."""
-    with open(paths[0], "wb", buffering=ZIP_BUFFER_BYTES) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        offset = 0
-        for entries, rows in ahead(_zip_entries(work, sentences)):
-            for info, head, vectors in entries:
-                # As ZipFile.writestr, but that goes back to write each head again once it knows the checksum, which takes
-                # half of the time. ZipFile writes the directory at the end.
-                info.header_offset = offset
-                offset += file.write(info.FileHeader()) + file.write(head) + file.write(vectors)
-                archive.filelist.append(info)
-            archive.start_dir = offset
-            work.on_progress(rows)
-
-
-def _zip_entries(work: Work, sentences: range) -> Iterator[tuple[list[tuple[zipfile.ZipInfo, bytes, memoryview]], int]]:
-    """Block by block: what its entries say of themselves, the head of each array and its numbers; and how many rows they are."""
-    for block in work.blocks(sentences, text=False):
-        entries = []
-        for number, vectors in block:  # [1, n, 2p]
-            head, data = _npy(vectors[0])
-            info = zipfile.ZipInfo(f"arr_{number}.npy", EARLIEST)
-            info.external_attr = 0o600 << 16
-            info.CRC = zlib.crc32(data, zlib.crc32(head))
-            info.file_size = info.compress_size = len(head) + len(data)
-            entries.append((info, head, data))
-        yield entries, int(block.offsets[-1])
+    with zipfile.ZipFile(paths[0], "w", zipfile.ZIP_STORED) as archive:
+        for block in work.blocks(sentences, text=False):
+            for number, vectors in block:  # [1, n, 2p]
+                info = zipfile.ZipInfo(f"arr_{number}.npy", EARLIEST)
+                archive.writestr(info, b"".join(_npy(vectors[0])))
+            work.on_progress(int(block.offsets[-1]))
 
 
 def _npy(array: Array) -> tuple[bytes, memoryview]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 LAYERS = ("all", "top", "average")
 PER = ("sentence", "document")
-LAYOUTS = ("documents", "conll05", "ontonotes5")
 FILE_BYTES = 1 << 29  # of vectors in each file of a folder, about
 
 
@@ -32,6 +31,7 @@ class Format:
         tables: names of the files of a folder that describe all others; they are written last.
         one_vector: whether a token has one vector: a mix, or the top or average layer.
         by_document: whether sentences are kept by document.
+        layers_last: whether a dataset's layers are its last axis.
         prefix: whether the output is the beginning of several files' names.
     """
 
@@ -41,6 +41,7 @@ class Format:
     tables: tuple[str, ...] = ()
     one_vector: bool = False
     by_document: bool = False
+    layers_last: bool = False
     prefix: bool = False
 
     @property
@@ -57,10 +58,10 @@ class Format:
 POOLED = "pooled"  # what `elmo-store mix --pool` writes
 KNOWN: Mapping[str, Format] = {
     "allennlp": Format("HDF5 of `allennlp elmo`: 0, 1, … and sentence_to_index", "hdf5.write_allennlp"),
-    "bilm": Format("HDF5 of bilm-tf's dump_bilm_embeddings: 0, 1, … and nothing else", "hdf5.write_layers_first"),
-    "e2e-coref": Format("HDF5, one group per document, layers last", "hdf5.write_layers_last", by_document=True),
-    "lsgn": Format("HDF5, one group per document, layers first", "hdf5.write_layers_first", by_document=True),
-    "dygie": Format("HDF5, DOCUMENT_SENTENCE, layers last", "hdf5.write_layers_last", by_document=True),
+    "bilm": Format("HDF5 of bilm-tf's dump_bilm_embeddings: 0, 1, … and nothing else", "hdf5.write_all_layers"),
+    "e2e-coref": Format("HDF5, one group per document, layers last", "hdf5.write_all_layers", by_document=True, layers_last=True),
+    "lsgn": Format("HDF5, one group per document, layers first", "hdf5.write_all_layers", by_document=True),
+    "dygie": Format("HDF5, DOCUMENT_SENTENCE, layers last", "hdf5.write_all_layers", by_document=True, layers_last=True),
     "elmoformanylangs": Format("HDF5, one file per layer, keyed by the words", "hdf5.write_by_words", prefix=True),
     "tfhub": Format("HDF5, one group per sentence, with TensorFlow Hub's names", "hdf5.write_tfhub"),
     "npz": Format("arrays in order, one vector per token, as UDPipe-Future reads", "arrays.write_npz", one_vector=True),
@@ -90,8 +91,6 @@ class Settings:
         weight_set: its name, where the file or the store of mixes has several.
         layer_norm: normalise each layer of each token before it is mixed.
         dtype: "float16" or "float32"; by default the store's own in a folder's files, float32 in others.
-        layout: lsgn's: "documents" (default), "conll05" or "ontonotes5".
-        id_prefix: where ids name documents, leave out sentences whose ids don't begin so; several have commas between them.
         sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
         sentence_keys: allennlp's datasets are named by sentences, not their numbers (`allennlp elmo --use-sentence-keys`).
         file_bytes: of vectors in each file of a folder, about.
@@ -105,8 +104,6 @@ class Settings:
     weight_set: str | None = None
     layer_norm: bool = False
     dtype: str = ""
-    layout: str = "documents"
-    id_prefix: str = ""
     sentence_index: bool = True
     sentence_keys: bool = False
     file_bytes: int = FILE_BYTES
@@ -133,7 +130,7 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
         raise StoreError(f"--format is {settings.format!r}: known are {', '.join(FORMATS)}")
     name, form = settings.format, settings.form
     settings = replace(settings, dtype=settings.dtype or (dtype if form.folder else "float32"))
-    known_values = {"layers": (*LAYERS, None), "layout": LAYOUTS, "per": PER, "dtype": ("float16", "float32")}
+    known_values = {"layers": (*LAYERS, None), "per": PER, "dtype": ("float16", "float32")}
     for option, known in known_values.items():
         if (value := getattr(settings, option)) not in known:
             raise StoreError(f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
@@ -141,12 +138,12 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
         raise StoreError(f"pool is {settings.pool!r}: {POOLED} takes {', '.join(POOLS)}, every other format none")
     if settings.file_bytes < 1:
         raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
-    if settings.id_prefix and not form.by_document:
-        raise StoreError("--id-prefix is for formats whose documents are named by ids: leave it out")
-    of_one = {"--layout": (settings.layout != "documents", "lsgn"), "--use-sentence-keys": (settings.sentence_keys, "allennlp")}
-    for option, (given, user) in of_one.items():
-        if given and name != user:
-            raise StoreError(f"{option} is for {user}: leave it out of {name}")
+    for option, given in {
+        "--use-sentence-keys": settings.sentence_keys,
+        "--forget-sentences": not settings.sentence_index,
+    }.items():
+        if given and name != "allennlp":
+            raise StoreError(f"{option} is for allennlp: leave it out of {name}")
     if settings.dtype != "float32" and not form.folder:
         others = ", ".join(other for other, its in FORMATS.items() if its.folder)
         raise StoreError(f"{name} is read as float32: leave --dtype out, or take {others}")

@@ -39,16 +39,11 @@ def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]]
         dataset[0] = json.dumps(numbers)
 
 
-def write_layers_first(work: Work, paths: Sequence[str], sentences: range) -> None:
-    """Datasets [K, n, 2p] by number (bilm) or by document (lsgn)."""
+def write_all_layers(work: Work, paths: Sequence[str], sentences: range) -> None:
+    """Datasets by number or by document, [K, n, 2p], or [n, 2p, K] where the format's layers come last."""
+    axes = "ndk" if work.settings.form.layers_last else "knd"
     with h5py.File(paths[0], "w") as file:
-        write_sentences(file, ((name, "", vectors) for name, vectors in _named(work, sentences)), index=False)
-
-
-def write_layers_last(work: Work, paths: Sequence[str], sentences: range) -> None:
-    """Datasets [n, 2p, K] by document (e2e-coref, dygie)."""
-    with h5py.File(paths[0], "w") as file:
-        write_sentences(file, ((name, "", vectors) for name, vectors in _named(work, sentences, axes="ndk")), index=False)
+        write_sentences(file, ((name, "", vectors) for name, vectors in _named(work, sentences, axes)), index=False)
 
 
 def write_tfhub(work: Work, paths: Sequence[str], sentences: range) -> None:
@@ -86,7 +81,7 @@ def _named(work: Work, sentences: range, axes: str = "knd") -> Iterator[tuple[st
         for number, vectors in block:
             name = work.keys[number] if work.keys else str(number)
             if name is None:
-                work.left_out["no words" if work.settings.sentence_keys else "another --id-prefix"] += 1
+                work.left_out["no words"] += 1
             else:
                 yield name, vectors
         work.on_progress(int(block.offsets[-1]))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from elmo_store.errors import StoreError, WeightSetError
@@ -137,7 +138,7 @@ def make_file(task: FileTask, store: StoreReader) -> None:
         path = str(folder / "file")
         _write(work, [path], range(*task.sentences))
         lease.check(task.scratch, task.run)
-        task.scratch.put_file(task.made, path)
+        task.scratch.put(task.made, Path(path))
 
 
 def _have_made(work: Work, workers: Workers, writing: Writing) -> None:

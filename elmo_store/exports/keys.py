@@ -5,23 +5,20 @@ They are all made, and refused, before anything is written: a reader would take 
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import Settings
-from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 
 NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]*)", re.DOTALL)
-ONE_CORPUS = "take one of several corpora by how its ids begin (--id-prefix)"
-REMEDY = f"embed the text with ids DOCUMENT:0, DOCUMENT:1, …, or {ONE_CORPUS}"
+REMEDY = "embed the text with ids DOCUMENT:0, DOCUMENT:1, …"
 Documents = Mapping[str, Mapping[int, int]]  # document → number in it → sentence; documents in the order of the store
 
 
 def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
-    """The dataset's name of each sentence, "/" between groups; None of one that is left out: without a token as a key of
-    `allennlp`, or whose id begins otherwise.
+    """The dataset's name of each sentence, "/" between groups; None of one without a token where sentences are the names.
 
     Raises:
         StoreError: ids that do not say which sentence of which document each is; names that HDF5 can't have, or has once only.
@@ -31,31 +28,32 @@ def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
         for record in (sentence.record for sentence in store.sentences()):
             keys[record.index] = record.text or None
     else:
-        for sentence, key in _document_keys(_documents_of_ids(store, settings), settings):
-            keys[sentence] = key
+        between = "_" if settings.format == "dygie" else "/"
+        for document, numbers in _documents_of_ids(store).items():
+            name = document if settings.format == "dygie" else document.replace("/", ":")
+            for number, sentence in numbers.items():
+                keys[sentence] = f"{name}{between}{number}"
     check_paths(keys, lambda sentence: store[sentence].id, by_document=not settings.sentence_keys)
     return keys
 
 
-def place_of(record: SentenceRecord, layout: str) -> tuple[str, int] | None:
+def place_of(sentence_id: str) -> tuple[str, int] | None:
     """The document that a sentence's id names, and its number there; None of an id that names none.
 
     The number is what follows the last ":" or "/", in digits without a zero before them; the document is all before it, so that
-    ``bc/cctv/00`` is no sentence of ``bc/cctv``. In the layout conll05 an id without a number is a document of one sentence.
+    ``bc/cctv/00`` is no sentence of ``bc/cctv``.
     """
-    match = NUMBERED.fullmatch(record.id)
+    match = NUMBERED.fullmatch(sentence_id)
     if match is None:
-        return (record.id, 0) if layout == "conll05" and record.id else None
+        return None
     return match[1], int(match[2]) if len(match[2]) < 19 else 10**18  # Python refuses to read the very long ones
 
 
-def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
+def _documents_of_ids(store: StoreReader) -> Documents:
     documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
     before = ""
     for record in (sentence.record for sentence in store.sentences()):
-        if not record.id.startswith(tuple(settings.id_prefix.split(","))):
-            continue
-        place = place_of(record, settings.layout)
+        place = place_of(record.id)
         if place is None:
             beside = f", as that of sentence {record.index - 1}, {before!r}, is" if before else ""
             raise StoreError(
@@ -69,8 +67,6 @@ def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
                 f"sentence {number} of document {document!r}: {REMEDY}"
             )
         before = record.id
-    if settings.id_prefix and not documents:
-        raise StoreError(f"{store.url}: no sentence's id begins with {settings.id_prefix!r}: check --id-prefix")
     for document, numbers in documents.items():
         _check_numbers(store, document, numbers)
     return documents
@@ -87,49 +83,6 @@ def _check_numbers(store: StoreReader, document: str, numbers: Mapping[int, int]
         f"document {document!r} has no sentence {missing} ({document}{record.id[len(document)]}{missing}), but {record.id!r} is "
         f"sentence {later} of the store: readers count a document's sentences from 0 without a gap; {REMEDY}"
     )
-
-
-def _document_keys(documents: Documents, settings: Settings) -> Iterator[tuple[int, str]]:
-    """Sentence and name of its dataset, as the format's reader asks for it."""
-    if settings.layout == "ontonotes5":
-        yield from _ontonotes5_keys(documents)
-        return
-    first = next(iter(documents), "")
-    for document, numbers in documents.items():
-        if settings.layout == "conll05" and (len(numbers) > 1 or len(document) < 2 or document[0] != first[0]):
-            raise StoreError(
-                f"document {document!r} has {len(numbers)} sentences, the first is {first!r}: in the layout conll05 a document "
-                f"is one sentence, as S1234, whose dataset is the name without its first letter, the same of all: {ONE_CORPUS}"
-            )
-        for number, sentence in numbers.items():
-            if settings.format == "dygie":
-                yield sentence, f"{document}_{number}"
-            elif settings.layout == "conll05":
-                yield sentence, document[1:].replace("/", ":")
-            else:
-                yield sentence, f"{document.replace('/', ':')}/{number}"
-
-
-def _ontonotes5_keys(documents: Documents) -> Iterator[tuple[int, str]]:
-    """``bc:cctv:00:cctv_0000:12``: without the part, sentences counted on over the parts of one name."""
-    stem, part, offset = "", "", 0
-    for document, numbers in documents.items():
-        own_stem, _, own_part = document.rpartition("_")
-        if not own_stem or not own_part.isascii() or not own_part.isdigit():
-            raise StoreError(
-                f"document {document!r} is not NAME_PART, as the layout ontonotes5 has it (bc/cctv/00/cctv_0000_3): {ONE_CORPUS}"
-            )
-        if own_stem != stem:
-            offset = 0
-        elif int(own_part) <= int(part):
-            raise StoreError(
-                f"part {own_part} of {stem!r} comes after part {part} in the store: the layout ontonotes5 counts sentences over "
-                "the parts as they follow each other; embed them in order"
-            )
-        stem, part = own_stem, own_part
-        for number, sentence in numbers.items():
-            yield sentence, f"{stem.replace('/', ':')}:{offset + number}"
-        offset += len(numbers)
 
 
 def check_paths(keys: Sequence[str | None], id_of: Callable[[int], str], *, by_document: bool) -> None:

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from elmo_store.errors import TAKE_OVER, LeaseHeldError, LeaseLostError, StoreError
@@ -258,7 +259,7 @@ class Writing:
     def _take_name(self, line: ObjectRecord) -> None:
         root, path = self.place.root, self.path(line.path)
         self._holder.check()
-        taken = root.put_new_file(line.path, path)
+        taken = root.put_new(line.path, Path(path))
         os.remove(path)
         # A put whose answer was lost has put the same bytes.
         if not taken and (root.size(line.path) != line.bytes or self.place.crc32c(line.path) != line.crc32c):

@@ -4,8 +4,7 @@ Vectors are made row by row, so that they are the same however rows are cut into
 what is asked for next is made by a thread while the caller writes. Memory does not grow with the store.
 """
 
-import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import pyarrow as pa
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import POOLED, Settings
 from elmo_store.format import layout
-from elmo_store.format.numbers import ROWS_AT_ONCE, assign
+from elmo_store.format.numbers import assign
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import check_layers
 from elmo_store.reading.rows import Array, Int64
@@ -85,7 +84,7 @@ def _of_states(store: StoreReader, settings: Settings) -> Vectors:
     if settings.sets:
         vectors = _mixed(layers, settings)
     else:
-        vectors = Vectors(("average",), layers.width, states, _average(states, channels), single=True)
+        vectors = Vectors(("average",), layers.width, states, _average(layers), single=True)
     if settings.format != "tfhub":
         return vectors
 
@@ -130,22 +129,13 @@ def _top_layer(store: StoreReader) -> Vectors:
     return Vectors((f"layer_{last}",), 2 * store.channels, reads, _copied([(0, 1)]), single=True)
 
 
-def _average(states: tuple[str, ...], channels: int) -> Fill:
+def _average(layers: Vectors) -> Fill:
     """The plain mean of layers 0 … L, in float32, as ``numpy.average(layers, axis=0)``."""
 
     def fill(values: Array, out: Array) -> None:
-        memory = np.empty((3, min(ROWS_AT_ONCE, len(values)), channels), np.float32)
-        for first in range(0, len(values), ROWS_AT_ONCE):  # so that they stay in the processor's caches
-            rows = values[first : first + ROWS_AT_ONCE]
-            halves, state = memory[:2, : len(rows)], memory[2, : len(rows)]  # [2, rows, channels], [rows, channels]
-            assign(state, rows[:, 0])
-            halves[:] = state
-            for column in range(1, len(states)):
-                assign(state, rows[:, column])
-                halves[(column - 1) % 2] += state
-            halves /= np.float32((len(states) + 1) // 2)
-            for half, total in enumerate(halves):
-                out[0, first : first + len(rows), half * channels : (half + 1) * channels] = total
+        own = np.empty((len(layers.names), len(values), layers.width), np.float32)
+        layers.fill(values, own)
+        out[0] = np.add.reduce(own) / np.float32(len(own))
 
     return fill
 
@@ -176,7 +166,7 @@ class Block:
     first: int  # number of the first
     offsets: Int64  # rows of sentence i are ``offsets[i] … offsets[i + 1]`` [n + 1]
     records: list[SentenceRecord]  # their text, ids and places; empty unless asked for
-    values: Array  # their vectors, in C order; valid until two more blocks have been taken
+    values: Array  # their vectors, in C order
     axes: str  # of ``values``: a way to write K vectors ("k"), rows ("n"), width ("d"), such as "knd"
     fields: pa.Table | None = None  # what the sentences keep of their records, where it was asked for
 
@@ -252,18 +242,11 @@ class Work:
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
         store, vectors = self.store, self.vectors
         dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
-        # Used over and over: new pages cost as much as the conversion. One is written, one is filled, one is on its way.
-        buffers = deque(np.empty(0, dtype) for _ in range(3))
         usual = max(1, store.n_rows // max(1, store.n_sentences))
         n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
         for batch in store.batches(n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False):
             sizes = {"k": len(vectors.names), "n": len(batch.states), "d": vectors.width}
-            shape = [sizes[axis] for axis in axes]
-            n_numbers = math.prod(shape)
-            buffers.rotate()
-            if buffers[0].size < n_numbers:
-                buffers[0] = np.empty(n_numbers, dtype)
-            values = buffers[0][:n_numbers].reshape(shape)
+            values = np.empty([sizes[axis] for axis in axes], dtype)
             vectors.fill(batch.states, values.transpose([axes.index(axis) for axis in "knd"]))
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []

@@ -75,14 +75,7 @@ class HashTables:
 
     def find(self, pairs: UInt64) -> list[int | None]:
         """The number of the first sentence that has each hash [n, 2], None where there is none."""
-        found: list[int | None] = [None] * len(pairs)
-        table_of = tables_of(pairs[:, 0], self._bits)
-        numbers = np.unique(table_of).tolist()
-        for number, table in zip(numbers, self._tables.get_all(numbers, self._read), strict=True):
-            own = np.flatnonzero(table_of == number)
-            for place, sentence in zip(own.tolist(), first_in(table, pairs[own]), strict=True):
-                found[place] = sentence
-        return found
+        return [next(iter(hits), None) for hits in self.find_all(pairs)]
 
     def find_all(self, pairs: UInt64) -> list[list[int]]:
         """The numbers of all sentences that have each hash [n, 2], in order."""
@@ -106,15 +99,7 @@ class HashTables:
 
 def first_in(table: tuple[UInt64, UInt64, Int64], pairs: UInt64) -> list[int | None]:
     """The first sentence of each hash [n, 2] in a table sorted by it (high, low, sentence), None without one."""
-    highs, lows, sentences = table
-    at = np.searchsorted(highs, pairs[:, 0], "left")
-    held = np.minimum(at, len(highs) - 1)
-    same = (highs[held] == pairs[:, 0]) & (at < len(highs)) if len(highs) else np.zeros(len(pairs), bool)
-    found: list[int | None] = [None] * len(pairs)
-    for place in np.flatnonzero(same).tolist():
-        exact = lows[held[place]] == pairs[place, 1]
-        found[place] = int(sentences[held[place]]) if exact else next(iter(find_in(table, *pairs[place])), None)
-    return found
+    return [next(iter(find_in(table, high, low)), None) for high, low in pairs]
 
 
 def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> list[int]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
@@ -23,8 +23,6 @@ from elmo_store.storage.filesystems import is_inside
 from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 from elmo_store.storage.root import Root
 
-# How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
-Verify = Literal["none", "size", "stamp", "bytes"]
 CHECKSUM_RUN = 1024  # markers whose objects are hashed together, so that many workers can hash them
 Stats = Mapping[str, float | int | str]
 REPEATED_IDS = "repeated_ids"  # of an `IdsMarker`'s stats: sentences whose id an earlier one has
@@ -188,18 +186,17 @@ def marked(root: Root, folder: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | None) -> str | None:
-    """What is wrong with an object whose size was found to be ``size`` (None: it is not there); None if nothing is."""
-    if verify == "none":
-        return None
+def object_fault(root: Root, record: ObjectRecord, size: int | None, *, quick: bool = False) -> str | None:
+    """What is wrong with an object whose size was found to be ``size`` (None: it is missing); None if nothing is.
+
+    ``quick``: its bytes are not read.
+    """
     if size is None:
         return f"{root.url(record.path)} is missing"
     if size != record.bytes:
         return f"{root.url(record.path)} has {size} bytes, its marker says {record.bytes}"
-    if verify == "bytes":
-        actual = root.crc32c(record.path)
-        if actual != record.crc32c:
-            return f"{root.url(record.path)} has CRC-32C {actual}, its marker says {record.crc32c}"
+    if not quick and (actual := root.crc32c(record.path)) != record.crc32c:
+        return f"{root.url(record.path)} has CRC-32C {actual}, its marker says {record.crc32c}"
     return None
 
 
@@ -207,15 +204,9 @@ def put_objects(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[tuple[
     """Put objects, path and bytes each; their records, and their stamps as a marker's stats have them."""
     records, stamps = [], []
     for path, data in objects:
-        stamps.append(root.put_stamped(path, data))
+        stamps.append(root.put(path, data) or root.stamp(path) or "")
         records.append(ObjectRecord.of(path, data))
     return tuple(records), {STAMPS: "\n".join(stamps)}
-
-
-def marker_fault(root: Root, marker: AnyMarker, verify: Verify) -> str | None:
-    """What is wrong with the objects that ``marker`` names, the first of which a fault is found; None if nothing is."""
-    faults = (stamped_fault(root, record, stamp, verify) for record, stamp in stamped_objects(marker))
-    return next((fault for fault in faults if fault), None)
 
 
 def stamped_objects(marker: AnyMarker) -> list[tuple[ObjectRecord, str]]:
@@ -224,11 +215,11 @@ def stamped_objects(marker: AnyMarker) -> list[tuple[ObjectRecord, str]]:
     return list(zip(marker.objects, stamps, strict=False))
 
 
-def stamped_fault(root: Root, record: ObjectRecord, stamp: str, verify: Verify) -> str | None:
-    """What is wrong with an object that was put with ``stamp``; None if nothing is."""
-    if verify == "none" or (verify == "stamp" and stamp and root.stamp(record.path) == stamp):
+def stamped_fault(root: Root, record: ObjectRecord, stamp: str) -> str | None:
+    """What is wrong with an object that was put with ``stamp``; its bytes are read where it has another one, or "" is given."""
+    if stamp and root.stamp(record.path) == stamp:
         return None
-    return object_fault(root, record, "bytes" if verify == "stamp" else verify, root.size(record.path))
+    return object_fault(root, record, root.size(record.path))
 
 
 def checksum(markers: Iterable[AnyMarker]) -> str:

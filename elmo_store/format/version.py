@@ -7,12 +7,11 @@ no number is used twice. Members are named by 32 hexadecimal digits: nothing a v
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -29,14 +28,13 @@ from elmo_store.errors import (
 from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, Counts, Form, InputInfo, Manifest, check_layout
 from elmo_store.format.markers import is_sealed, sealed
-from elmo_store.format.typed import Count, Size
+from elmo_store.format.typed import Count, Sha256, Size
 from elmo_store.storage.data import TooLargeError
 from elmo_store.storage.json_values import MOST_JSON_BYTES, decode
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
 
-# All members at once: one by one they take half of the opening.
-_NAMED = re.compile("(?:[0-9a-f]{32} [0-9a-f]{32} [0-9a-f]{64} )*")
+Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
 Change = Literal["collect", "embed", "remove", "compact"]
 # What members must have in common; a mix's weights too.
 SAME = ("kind", "dtype", "precision", "boundaries", "states", "channels")
@@ -85,9 +83,9 @@ class Member(msgspec.Struct, frozen=True):
         removed: sentences that the version is without, in order, none next to each other.
     """
 
-    name: str
-    source: str
-    sha256: str
+    name: Hex
+    source: Hex
+    sha256: Sha256
     counts: Counts
     inside: Inside | None = None
     removed: tuple[Removed, ...] = ()
@@ -268,27 +266,20 @@ def _check(version: Version, number: int) -> None:
     if version.number != number:
         raise ValueError(f"it says that it is version {version.number}")
     different = min(len({member.name for member in version.members}), len({member.source for member in version.members}))
-    listed = "".join(f"{member.name} {member.source} {member.sha256} " for member in version.members)
-    if not different or different < len(version.members) or not _NAMED.fullmatch(listed):
-        raise ValueError("members are not one or more stores with different names and sources of 32 hexadecimal digits")
-    shard_rows = np.full(len(version.members), version.store.shard_rows)
-    sentences, rows, n_shards, _ = version.sizes.T
-    n_sentences, n_rows = int(sentences.sum()), int(rows.sum())
-    for place, member in enumerate(version.members):
+    if not different or different < len(version.members):
+        raise ValueError("members are not one or more stores with different names and sources")
+    n_sentences = n_rows = 0
+    for member in version.members:
+        shard_rows, counts = version.store.shard_rows, member.counts
         if member.inside is not None:
-            shard_rows[place] = member.inside.shard_rows
+            shard_rows = member.inside.shard_rows
             if not set(version.store.forms) <= set(member.inside.forms):
                 raise ValueError(f"member {member.name} has the forms {member.inside.forms}, not {version.store.forms}")
             check_layout(version.manifest_of(member))
-        if member.removed:
-            gone = _removed(member)
-            n_sentences, n_rows = n_sentences - gone[0], n_rows - gone[1]
-    if (wrong := np.flatnonzero(n_shards != -(-rows // shard_rows))).size:
-        place = wrong[0]
-        raise ValueError(
-            f"member {version.members[place].name}: {rows[place]} rows in shards of {shard_rows[place]} "
-            f"are not {n_shards[place]} shards"
-        )
+        if counts.shards != -(-counts.rows // shard_rows):
+            raise ValueError(f"member {member.name}: {counts.rows} rows in shards of {shard_rows} are not {counts.shards} shards")
+        gone_sentences, gone_rows = _removed(member)
+        n_sentences, n_rows = n_sentences + counts.sentences - gone_sentences, n_rows + counts.rows - gone_rows
     sizes = version.store.sizes
     if (n_sentences, n_rows) != (sizes.sentences, sizes.rows):
         raise ValueError(

@@ -1,6 +1,5 @@
 """Bytes of objects as they are put, whole or in pieces that are neither joined nor copied, and as they are read, by ranges."""
 
-import ctypes
 import os
 import stat
 from collections.abc import Sequence
@@ -16,9 +15,6 @@ Data = Whole | tuple[bytes | memoryview, ...]  # pieces follow each other; those
 
 CRC_BYTES_AT_ONCE = 1 << 20  # hashed under the interpreter's lock: 0.2 ms
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
-
-_new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
-_new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t)
 
 
 class TooLargeError(ValueError):
@@ -89,14 +85,14 @@ def crc32c_of_file(path: str) -> str:
 def joined(data: Data) -> Whole:
     """The bytes whole, for clients that take nothing else.
 
-    ``b"".join`` copies memory under the interpreter's lock: 84 MB stop every thread for 40 ms. This lets others run.
+    ``b"".join`` copies memory under the interpreter's lock: 84 MB stop every thread for 40 ms. NumPy lets others run.
     """
     if not isinstance(data, tuple):
         return data
-    whole: bytes = _new_bytes(None, size_of(data))  # not filled yet, and nobody else has it
-    place = np.frombuffer(whole, np.uint8).ctypes.data if whole else 0
+    whole = bytearray(size_of(data))
+    view, place = np.frombuffer(whole, np.uint8), 0
     for piece in data:
-        ctypes.memmove(place, np.frombuffer(piece, np.uint8).ctypes.data if len(piece) else 0, len(piece))
+        view[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
         place += len(piece)
     return whole
 

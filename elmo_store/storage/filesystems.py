@@ -15,15 +15,10 @@ from elmo_store.errors import StoreError
 from elmo_store.storage.data import TooLargeError, read_regular
 from elmo_store.storage.failures import translated_errors
 
-OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves object stores to fsspec's own libraries
+OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves S3 to s3fs
 ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
 # Where stores and outputs may be: filesystems on which an object appears whole or not at all.
 STORE_PROTOCOLS = frozenset({"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
-# Not Google's: obstore puts by its XML interface, which no server here knows, so nothing could show that it holds.
-OBJECT_STORES = {
-    **dict.fromkeys(("s3", "s3a"), ("S3Objects", "s3fs")),
-    **dict.fromkeys(("abfs", "abfss", "az"), ("AzureObjects", "adlfs")),
-}
 _log = logging.getLogger(__name__)
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
 
@@ -94,26 +89,22 @@ def fetched(location: str, storage_options: Mapping[str, Any] | None = None, mos
 
 
 def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSystem | None:
-    """obstore's filesystem for ``location``; None where it is not installed, not meant, or can't do what is asked for."""
+    """obstore's filesystem for ``location`` on S3; None where it is not installed, not meant, or can't do what is asked for."""
     scheme, _, path = location.partition("://")
-    if scheme not in OBJECT_STORES or os.environ.get(OBSTORE) == "0" or find_spec("obstore") is None:
+    if scheme not in ("s3", "s3a") or os.environ.get(OBSTORE) == "0" or find_spec("obstore") is None:
         return None
     from elmo_store.storage import obstore_client
 
-    name, library = OBJECT_STORES[scheme]
     try:
         if not obstore_client.works_here():
             raise obstore_client.UntranslatedError("a forked process (spawn it to have obstore there)")
-        if "//" in path or "@" in path.partition("/")[0]:
-            raise obstore_client.UntranslatedError("a path with // or an account in it")
-        objects: AbstractFileSystem = getattr(obstore_client, name)(**options)
-        return objects
+        if "//" in path:
+            raise obstore_client.UntranslatedError("a path with // in it")
+        return obstore_client.ObstoreFileSystem(**options)
     except obstore_client.UntranslatedError as what:
-        if find_spec(library) is None:
-            raise StoreError(
-                f"{location}: obstore is not for {what}; {library} is not installed: pip install {library}"
-            ) from None
-        _log.info("%s is left to fsspec's library: obstore is not for %s", location, what)
+        if find_spec("s3fs") is None:
+            raise StoreError(f"{location}: obstore is not for {what}; s3fs is not installed: pip install s3fs") from None
+        _log.info("%s is left to s3fs: obstore is not for %s", location, what)
         return None
 
 

@@ -8,19 +8,19 @@ import ctypes
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import PurePosixPath
+from itertools import groupby
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.data import Data, Range, ShortReadError, crc32c_of_file, pieces_of, read_regular
-from elmo_store.storage.objects import TEMPORARY_PREFIX, Listed, nothing
+from elmo_store.storage.objects import TEMPORARY_PREFIX, Before, Listed, nothing
 from elmo_store.storage.process import is_abandoned, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
 _SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
-Before = Callable[[], None]
 
 
 class LocalDisk:
@@ -50,26 +50,12 @@ class LocalDisk:
         return data
 
     def ranges(self, ranges: Sequence[Range]) -> None:
-        # A file is opened anew for every call: one that has vanished or was replaced since is noticed.
-        open_rel, descriptor = "", -1
-        try:
-            for rel, start, into in ranges:
-                if rel != open_rel:
-                    if descriptor >= 0:
-                        os.close(descriptor)
-                    open_rel, descriptor = rel, -1
-                    descriptor = os.open(self._path(rel), os.O_RDONLY)
-                done = 0
-                while done < len(into):  # a system call may give fewer bytes than asked for (2 GiB on Linux)
-                    n_bytes = os.preadv(descriptor, (into[done:],), start + done)
-                    if n_bytes == 0:
-                        raise ShortReadError.before(rel, start + len(into))
-                    done += n_bytes
-        except IsADirectoryError as error:
-            raise IsADirectoryError(error.errno, error.strerror, self._path(open_rel)) from error
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        for rel, pieces in groupby(ranges, key=lambda piece: piece.rel):
+            with open(self._path(rel), "rb") as file:  # anew for every call: one that has vanished or was replaced is noticed
+                for piece in pieces:
+                    file.seek(piece.start)
+                    if file.readinto(piece.into) < piece.into.nbytes:
+                        raise ShortReadError.before(rel, piece.stop)
 
     def stat(self, rel: str) -> Listed | None:
         try:
@@ -99,29 +85,17 @@ class LocalDisk:
     def holds(self, folder: str) -> bool:
         return os.path.exists(self._path(folder))
 
-    def put(self, rel: str, data: Data, before: Before = nothing) -> str:
+    def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
         with self._temporary(rel, before) as temporary:
-            _write(temporary, data)
+            _write(temporary, data, link=link)
             stamp = local_stamp(os.stat(temporary))  # surely of these bytes, whoever else writes
             before()
             os.replace(temporary, self._path(rel))
         return stamp
 
-    def put_file(self, rel: str, path: str, *, link: bool = False, before: Before = nothing) -> None:
+    def put_new(self, rel: str, data: bytes | bytearray | Path, before: Before = nothing) -> bool:
         with self._temporary(rel, before) as temporary:
-            _copy(path, temporary, link=link)
-            before()
-            os.replace(temporary, self._path(rel))
-
-    def put_if_absent(self, rel: str, data: bytes | bytearray, before: Before = nothing) -> bool:
-        with self._temporary(rel, before) as temporary:
-            _write(temporary, data)
-            before()
-            return _take_name(temporary, self._path(rel))
-
-    def put_file_if_absent(self, rel: str, path: str, before: Before = nothing) -> bool:
-        with self._temporary(rel, before) as temporary:
-            _copy(path, temporary, link=True)
+            _write(temporary, data, link=True)
             before()
             return _take_name(temporary, self._path(rel))
 
@@ -248,16 +222,15 @@ def _take_name(temporary: str, path: str) -> bool:
     return True
 
 
-def _copy(path: str, target: str, *, link: bool) -> None:
-    """Make ``target`` from the file ``path``, by a hard link if that may be and the disk allows it."""
-    if link:
-        with suppress(OSError):  # another disk, or one without links
-            os.link(path, target)
-            return
-    shutil.copyfile(path, target)
-
-
-def _write(path: str, data: Data) -> None:
+def _write(path: str, data: Data | Path, *, link: bool) -> None:
+    """Make the file ``path``; from another by a hard link, if that may be (``link``) and the disk allows it."""
+    if isinstance(data, Path):
+        if link:
+            with suppress(OSError):  # another disk, or one without links
+                os.link(data, path)
+                return
+        shutil.copyfile(data, path)
+        return
     with open(path, "wb") as file:
         file.writelines(pieces_of(data))
 

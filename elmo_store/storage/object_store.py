@@ -1,19 +1,19 @@
 """Objects of an object store, by a client with fsspec's methods: fsspec's own, or `obstore_client`. Puts are atomic there.
 
-There are no folders and no half-written files: what `Objects` says of those does nothing here.
+There are no folders and no half-written files: what is done with those on a disk does nothing here.
 """
 
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from elmo_store.storage.data import Data, Range, ShortReadError, TooLargeError, crc32c_digits, joined, merged
 from elmo_store.storage.failures import TranslatingCalls, translate_error
 from elmo_store.storage.filesystems import is_azure, protocols_of
-from elmo_store.storage.objects import TEMPORARY_PREFIX, Listed, nothing
+from elmo_store.storage.objects import TEMPORARY_PREFIX, Before, Listed, nothing
 
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
-Before = Callable[[], None]
 
 
 class ObjectStore:
@@ -121,43 +121,31 @@ class ObjectStore:
     def holds(self, folder: str) -> bool:
         return self._info(folder) is not None
 
-    def put(self, rel: str, data: Data, before: Before = nothing) -> str:
-        if not self._takes_pieces:
-            data = bytes(joined(data)) if self._is_azure else joined(data)
-        before()
-        answer = self._calls.pipe_file(self._path(rel), data)  # obstore's is a stamp, s3fs' what the server says
+    def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
+        answer = self._put(rel, data, before)  # obstore's is a stamp, s3fs' what the server says
         if isinstance(answer, Mapping) and answer.get("ETag"):
             return f"ETag={answer['ETag']}"
         return answer if isinstance(answer, str) else ""
 
-    def put_file(self, rel: str, path: str, *, link: bool = False, before: Before = nothing) -> None:
+    def _put(self, rel: str, data: Data | Path, before: Before, **mode: str) -> Any:
+        if isinstance(data, Path):
+            before()
+            return self._calls.put_file(str(data), self._path(rel), **mode)
+        if not self._takes_pieces:
+            data = bytes(joined(data)) if self._is_azure else joined(data)
         before()
-        self._calls.put_file(path, self._path(rel))
+        return self._calls.pipe_file(self._path(rel), data, **mode)
 
-    def put_if_absent(self, rel: str, data: bytes | bytearray, before: Before = nothing) -> bool:
-        def put() -> None:
-            self._calls.pipe_file(self._path(rel), bytes(data), mode="create")
-
-        if self.stat(rel) is None:
-            self._create(rel, put, before)
-        return self.get(rel) == data  # by this attempt, or by one whose answer was lost
-
-    def put_file_if_absent(self, rel: str, path: str, before: Before = nothing) -> bool:
-        def put() -> None:
-            self._calls.put_file(path, self._path(rel), mode="create")
-
-        return self.stat(rel) is None and self._create(rel, put, before)
-
-    def _create(self, rel: str, put: Callable[[], None], before: Before) -> bool:
-        """Make a conditional put; False if the object exists."""
-        before()
-        try:
-            put()
-        except OSError:  # FileExistsError, but some servers' clients name it otherwise
-            if self.stat(rel) is None:
-                raise
-            return False
-        return True
+    def put_new(self, rel: str, data: bytes | bytearray | Path, before: Before = nothing) -> bool:
+        put = self.stat(rel) is None
+        if put:
+            try:
+                self._put(rel, data, before, mode="create")
+            except OSError:  # FileExistsError, but some servers' clients name it otherwise
+                if self.stat(rel) is None:
+                    raise
+                put = False
+        return put if isinstance(data, Path) else self.get(rel) == data  # by this attempt, or by one whose answer was lost
 
     def remove(self, rels: Sequence[str], before: Before = nothing) -> None:
         before()

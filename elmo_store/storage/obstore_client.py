@@ -1,10 +1,9 @@
-"""Object stores by obstore, which works outside the interpreter: what `Root` asks of a filesystem, and reading of open files.
+"""S3 by obstore, which works outside the interpreter: what `Root` asks of a filesystem, and reading of open files.
 
 Not ``obstore.fsspec``: its puts know no condition, it joins ranges a megabyte apart, fails for all of many objects where one is
 missing, and reads no ends of objects.
 
-Storage options are those of s3fs and adlfs. What of them has no counterpart is `UntranslatedError`, by name; whoever opens the
-storage takes the fsspec library then.
+Storage options are those of s3fs. What of them has no counterpart is `UntranslatedError`, by name; then s3fs takes its place.
 """
 
 import json
@@ -13,18 +12,17 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from io import UnsupportedOperation
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import obstore
 from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 from obstore import exceptions
-from obstore.store import AzureStore, S3Store
+from obstore.store import S3Store
 
 from elmo_store.storage.data import pieces_of, size_of
 from elmo_store.storage.failures import translated_errors
@@ -38,15 +36,15 @@ CLIENT = {"timeout": "15min", "connect_timeout": "10s"}
 RETRIES: dict[str, Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _HOME = os.getpid()  # obstore's threads live in the process that imported it; after a fork its calls would wait for ever
 _STATUS = re.compile(r"status code: (\d{3})")
-_CREDENTIALS_LAST = timedelta(minutes=5)  # then botocore is asked again; it renews what runs out, and reads no file anew
+# Environment variables that say where obstore finds credentials.
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)  # fmt: skip
 _S3 = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "anon": "skip_signature"}
 _S3 |= {"endpoint_url": "endpoint", "requester_pays": "request_payer"}
 _S3_CLIENT = {"endpoint_url": "endpoint", "region_name": "region", "aws_access_key_id": "access_key_id"}
 _S3_CLIENT |= {"aws_secret_access_key": "secret_access_key", "aws_session_token": "session_token"}
-_AZURE = {"account_name": "account_name", "account_key": "account_key", "sas_token": "sas_key"}
-_AZURE |= {"tenant_id": "tenant_id", "client_id": "client_id", "client_secret": "client_secret"}
-_CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_key"}
-_CONNECTION |= {"BlobEndpoint": "endpoint"}
 T = TypeVar("T")
 
 
@@ -54,52 +52,25 @@ class UntranslatedError(Exception):
     """What of the options or the environment obstore has no counterpart for."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a bucket is opened: obstore's own options as JSON, and the AWS profile whose credentials botocore finds, if any."""
+def s3_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """obstore's own settings, of s3fs' options and of ``environment``. UntranslatedError.
 
-    config: str = field(repr=False)
-    ca_file: str = ""
-    profile: str | None = None
-    from_botocore: bool = False
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The options by obstore's names."""
-        return dict(json.loads(self.config))
-
-
-def s3_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
-    """Of s3fs' options, completed from ``environment`` and botocore's files. UntranslatedError."""
-    profile = options.get("profile") or environment.get("AWS_PROFILE")
+    obstore finds keys in the environment and the roles of containers; botocore, and so s3fs, also finds profiles, single sign-on
+    and the roles of machines.
+    """
     config = _renamed(options.get("client_kwargs") or {}, _S3_CLIENT, "client_kwargs.")
-    config |= _renamed({key: value for key, value in options.items() if key not in ("client_kwargs", "profile")}, _S3)
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-    has_keys = "access_key_id" in config or bool(config.get("skip_signature"))
-    if not has_keys and not options.get("profile"):
-        has_keys = bool(environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY"))
-    region = config.get("region") or environment.get("AWS_DEFAULT_REGION")
-    endpoint = config.get("endpoint") or next((environment[name] for name in names if environment.get(name)), None)
-    if profile or not has_keys:
-        found_region, found_endpoint = _of_botocore(profile)
-        region, endpoint = region or found_region, endpoint or found_endpoint
+    config |= _renamed({key: value for key, value in options.items() if key != "client_kwargs"}, _S3)
+    named = not environment.get("AWS_PROFILE") and any(environment.get(name) for name in _CREDENTIALS)
+    if not named and not {"access_key_id", "skip_signature"} & config.keys():
+        raise UntranslatedError("credentials that only botocore finds")
+    region = config.get("region") or environment.get("AWS_DEFAULT_REGION") or environment.get("AWS_REGION")
+    endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     if not region and not endpoint:
         raise UntranslatedError("a bucket whose region is not named (client_kwargs.region_name, AWS_DEFAULT_REGION)")
     config |= {"region": region or "us-east-1"} | ({"endpoint": endpoint} if endpoint else {})
     # TLS sees to it that what arrives is what was sent; a hash of each object for the signature took half of the time of a put.
     config["unsigned_payload"] = not str(config.get("endpoint", "")).startswith("http://")
-    return Settings(json.dumps(config), environment.get("AWS_CA_BUNDLE", ""), profile, not has_keys)
-
-
-def abfs_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
-    """Of adlfs' options: a connection string, or an account with a key, a signature or a client's secret. UntranslatedError."""
-    rest = {key: value for key, value in options.items() if key != "connection_string"}
-    fields = dict(part.split("=", 1) for part in str(options.get("connection_string") or "").split(";") if "=" in part)
-    fields = {key: value for key, value in fields.items() if key not in ("DefaultEndpointsProtocol", "EndpointSuffix")}
-    config = _renamed(fields, _CONNECTION, "connection_string.") | _renamed(rest, _AZURE)
-    if not {"account_key", "sas_key", "client_secret"} & config.keys():
-        raise UntranslatedError("an account without account_key, sas_token or client_secret")
-    return Settings(json.dumps(config))
+    return config
 
 
 def _renamed(options: Mapping[str, Any], names: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
@@ -113,40 +84,12 @@ def _renamed(options: Mapping[str, Any], names: Mapping[str, str], prefix: str =
     return renamed
 
 
-def _of_botocore(profile: str | None) -> tuple[str | None, str | None]:
-    """Region and endpoint that the user's files name."""
-    session = _session(profile)
-    return session.get_config_variable("region"), session.get_scoped_config().get("endpoint_url")
-
-
-def botocore_credentials(profile: str | None) -> Callable[[], dict[str, Any]]:
-    """What finds credentials as s3fs does: environment, files, single sign-on, roles of containers and machines."""
-    found = _session(profile).get_credentials()
-    if found is None:
-        raise PermissionError("no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role")
-
-    def credentials() -> dict[str, Any]:
-        frozen = found.get_frozen_credentials()
-        keys = {"access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key, "token": frozen.token}
-        return keys | {"expires_at": datetime.now(UTC) + _CREDENTIALS_LAST}
-
-    return credentials
-
-
-def _session(profile: str | None) -> Any:
-    try:
-        from botocore.session import Session
-    except ImportError:
-        raise UntranslatedError("credentials that only botocore finds") from None
-    return Session(profile=profile)
-
-
 def works_here() -> bool:
     """Whether this process is the one that imported obstore, and no fork of it."""
     return os.getpid() == _HOME
 
 
-class ObjectStoreFileSystem(AbstractFileSystem):
+class ObstoreFileSystem(AbstractFileSystem):
     """Objects of the buckets that one set of options opens; threads may share it, processes that are forked may not.
 
     Errors: FileNotFoundError, FileExistsError, PermissionError; every other is an OSError, which may be gone the next time.
@@ -154,16 +97,15 @@ class ObjectStoreFileSystem(AbstractFileSystem):
 
     takes_pieces = True  # whose bytes `pipe_file` does not copy
     cachable = False  # fsspec would keep one a thread; clients, which hold the connections, are kept by `_client`
-    bucket_type: ClassVar[Any]
-    settings_of: ClassVar[Callable[..., Settings]]
+    protocol = ("s3", "s3a")
 
     def __init__(self, **options: Any) -> None:
-        """``options``: as s3fs or adlfs takes them. UntranslatedError for those without a counterpart."""
+        """``options``: as s3fs takes them. UntranslatedError for those without a counterpart."""
         super().__init__(**options)
-        self._settings = type(self).settings_of(options, os.environ)
+        self._config = json.dumps(s3_settings(options, os.environ))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return "ObstoreFileSystem()"
 
     def _call(self, function: Callable[..., T], path: str, *arguments: Any, **options: Any) -> T:
         """``function`` of the bucket's client and of the key. Every request is made here."""
@@ -171,7 +113,7 @@ class ObjectStoreFileSystem(AbstractFileSystem):
             raise OSError(f"{path}: obstore can't be used in a forked process: open the store there")
         bucket, _, key = path.partition("/")
         with translated_errors(path, put=function is obstore.put):
-            return function(_client(self.bucket_type, bucket, self._settings), key, *arguments, **options)
+            return function(_client(bucket, self._config), key, *arguments, **options)
 
     def _call_again(self, function: Callable[..., T], path: str, *arguments: Any, **options: Any) -> T:
         """`_call`, retried where the connection fails: obstore does not retry what may have been done already."""
@@ -181,7 +123,7 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         )  # fmt: skip
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """The bytes of an object, or of a range of it as of a slice; fewer where it ends before."""
+        """The bytes of an object, its last ``-start`` bytes, or those from ``start`` to ``end``; fewer where it ends before."""
         return self._read(self._strip_protocol(path), start, end)
 
     def _read(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -189,29 +131,20 @@ class ObjectStoreFileSystem(AbstractFileSystem):
             return self._call(_whole, path)
         if start is not None and start < 0 and end is None:
             return self._call(_tail, path, -start)
-        if (start or 0) < 0 or end is None or end < 0:
-            size = int(self.info(path)["size"])
-            start, end, _step = slice(start, end).indices(size)
         return self._call(_range, path, start or 0, end)
 
-    def cat_ranges(
-        self, paths: Sequence[str], starts: Any, ends: Any, max_gap: int | None = None, on_error: str = "return", **_: Any
-    ) -> list[Any]:
+    def cat_ranges(self, paths: Sequence[str], starts: Sequence[Any], ends: Sequence[Any], **_: Any) -> list[Any]:
         """`cat_file` of each, all at once; an error in place of its bytes."""
-        n = len(paths)
-        starts, ends = (list(value) if isinstance(value, Sequence) else [value] * n for value in (starts, ends))
 
         def read(path: str, start: int | None, end: int | None) -> Any:
             try:
                 return self._read(path, start, end)
             except Exception as error:
-                if on_error == "raise":
-                    raise
                 return error
 
-        if n < 2:
+        if len(paths) < 2:
             return list(map(read, paths, starts, ends))
-        with ThreadPoolExecutor(min(AT_ONCE, n)) as pool:
+        with ThreadPoolExecutor(min(AT_ONCE, len(paths))) as pool:
             return list(pool.map(read, paths, starts, ends))
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> str:
@@ -221,12 +154,10 @@ class ObjectStoreFileSystem(AbstractFileSystem):
 
     def put_file(self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any) -> None:
         """Put what a local file holds, in bounded memory; ``mode`` as of `pipe_file`, for which 5 GiB are the most."""
-        path, size = self._strip_protocol(rpath), os.path.getsize(lpath)
-        if size > MOST_IN_ONE_PUT and mode != "create":
-            self._put(path, Path(lpath), size, mode)
-            return
+        size = os.path.getsize(lpath)
         with open(lpath, "rb") as file:  # mapped: its pages come and go while they are sent
-            self._put(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", size, mode)
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            self._put(self._strip_protocol(rpath), data, size, mode)
 
     def _put(self, path: str, value: Any, size: int, mode: str) -> str:
         in_parts = size > MOST_IN_ONE_PUT and mode != "create"
@@ -304,20 +235,6 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         return ObjectFile(self, path, mode, **options)
 
 
-class S3Objects(ObjectStoreFileSystem):
-    """Amazon's and compatible servers."""
-
-    protocol = ("s3", "s3a")
-    bucket_type, settings_of = S3Store, s3_settings
-
-
-class AzureObjects(ObjectStoreFileSystem):
-    """Azure's."""
-
-    protocol = ("abfs", "az", "abfss")
-    bucket_type, settings_of = AzureStore, abfs_settings
-
-
 class ObjectFile(AbstractBufferedFile):
     """An object that is read in blocks."""
 
@@ -327,15 +244,14 @@ class ObjectFile(AbstractBufferedFile):
 
 
 @lru_cache(32)
-def _client(bucket_type: Any, bucket: str, settings: Settings) -> Any:
+def _client(bucket: str, config: str) -> Any:
     """The client of a bucket. It holds connections, and making one takes milliseconds: those of equal options share it."""
-    config = settings.values
-    endpoint = str(config.get("endpoint", ""))
-    client: dict[str, Any] = CLIENT | {"allow_http": endpoint.startswith("http://")}
-    if settings.ca_file:
-        client["root_certificate"] = Path(settings.ca_file).read_bytes()
-    provider = {"credential_provider": botocore_credentials(settings.profile)} if settings.from_botocore else {}
-    return bucket_type(bucket, config=config, client_options=client, retry_config=RETRIES, **provider)
+    settings = json.loads(config)
+    client: dict[str, Any] = CLIENT | {"allow_http": str(settings.get("endpoint", "")).startswith("http://")}
+    if ca_file := os.environ.get("AWS_CA_BUNDLE"):
+        client["root_certificate"] = Path(ca_file).read_bytes()
+    kind: Any = S3Store  # its types are of literals
+    return kind(bucket, config=settings, client_options=client, retry_config=RETRIES)
 
 
 def _whole(client: Any, key: str) -> bytes:

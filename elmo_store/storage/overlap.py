@@ -1,7 +1,7 @@
 """Whether what is written or removed overlaps what is read: by what stands there, not by how it is spelled.
 
-On this machine links, mounts and other spellings lead to the same folder; elsewhere endpoint, bucket and key count. What can't
-be told apart is taken for the same.
+On this machine links, mounts and other spellings lead to the same folder; elsewhere bucket and key count, whichever server has
+them. What can't be told apart is taken for the same.
 """
 
 import os
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from typing import Any
-from urllib.parse import urlsplit
 
 from fsspec.core import OpenFile
 from fsspec.implementations.cached import CachingFileSystem
@@ -22,8 +21,6 @@ from elmo_store.errors import OverlapError
 from elmo_store.storage.filesystems import kind_of, open_filesystem
 from elmo_store.storage.location import Location
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # variables; the first that is set counts
 LOCAL = "local"
 Node = tuple[int, int]  # device and inode
 
@@ -44,21 +41,19 @@ class ResolvedLocation:
     Attributes:
         shown: as its user wrote it.
         kind: of filesystem.
-        endpoint: the server or account, "" where nothing says which.
         parts: names of the path, links resolved; on object stores bucket first.
         nodes: of the path (first) and the folders above it, as far as they exist; None for what does not. This machine only.
     """
 
     shown: str
     kind: str
-    endpoint: str
     parts: tuple[str, ...]
     nodes: tuple[Node | None, ...] = ()
 
 
 def relation(first: ResolvedLocation, second: ResolvedLocation) -> Relation:
     """How ``first`` lies to ``second``. Pure."""
-    if first.kind != second.kind or (first.endpoint and second.endpoint and first.endpoint != second.endpoint):
+    if first.kind != second.kind:
         return Relation.APART
     known = first.nodes[:1] if first.nodes and first.nodes[0] is not None else None
     if first.parts == second.parts or (known and known == second.nodes[:1]):
@@ -81,9 +76,9 @@ def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any
     if isinstance(filesystem, LocalFileSystem):
         real = os.path.realpath(path)
         parts = tuple(part for part in real.split(os.sep) if part)
-        return ResolvedLocation(shown, LOCAL, "", parts, _nodes(real))
+        return ResolvedLocation(shown, LOCAL, parts, _nodes(real))
     parts = tuple(part for part in posixpath.normpath("/" + path).split("/") if part)
-    return ResolvedLocation(shown, kind_of(filesystem), _endpoint(filesystem), parts)
+    return ResolvedLocation(shown, kind_of(filesystem), parts)
 
 
 def resolved_locations(location: Location) -> tuple[ResolvedLocation, ...]:
@@ -147,16 +142,3 @@ def _nodes(path: str) -> tuple[Node | None, ...]:
         if above == path:
             return tuple(nodes)
         path = above
-
-
-def _endpoint(filesystem: Any) -> str:
-    """What tells servers and accounts of one kind apart, as far as the filesystem says it."""
-    options = {**filesystem.storage_options, **(filesystem.storage_options.get("client_kwargs") or {})}
-    account = options.get("endpoint_url") or options.get("account_name") or options.get("host") or ""
-    if not account and "s3" in filesystem.protocol:
-        account = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
-    text = str(account).lower()
-    parsed = urlsplit(text if "://" in text else f"//{text}")
-    host = "localhost" if parsed.hostname in LOOPBACK else parsed.hostname or ""
-    port = parsed.port or options.get("port")
-    return f"{host}:{port}" if host and port else host

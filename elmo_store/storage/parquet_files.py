@@ -5,6 +5,7 @@ bounded by what their footer says of them, before anything is decoded.
 """
 
 import io
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -110,9 +111,9 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     for i, request in enumerate(requests):
         path = root.path(request.rel)
         with errors_name(root, request.rel):
-            size = os.stat(path).st_size if fetched is None else fetched[i].size
+            size = os.stat(path).st_size if fetched is None else len(fetched[i])
             _check_sizes(size, request.metadata, request.groups, request.columns)
-            tables.append(_read(path if fetched is None else pa.PythonFile(fetched[i], mode="r"), request, size))
+            tables.append(_read(path if fetched is None else pa.BufferReader(fetched[i]), request, size))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -207,54 +208,22 @@ def _footer_bytes(tail: bytes) -> int:
     return int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
 
 
-def _fetch(root: Root, requests: Sequence[GroupsOf]) -> list["_Fetched"]:
-    """The bytes that each request needs, all asked for at once."""
-    files = []
+def _fetch(root: Root, requests: Sequence[GroupsOf]) -> list[mmap.mmap]:
+    """For each request a file that has what it needs in its place, all asked for at once, and zeros elsewhere."""
+    files, ranges = [], []
     for request in requests:
         with errors_name(root, request.rel):
-            files.append(_Fetched(request))
+            chunks = [chunk[1:] for chunk in _chunks(request.metadata, request.groups, request.columns)]
+            size = max((stop for _, stop in chunks), default=1)
+            try:
+                file = mmap.mmap(-1, max(1, size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # what is not touched takes no memory
+            except (OSError, OverflowError) as error:
+                raise ValueError(f"its columns end at byte {size:,}") from error
+        files.append(file)
+        ranges += [Range(request.rel, start, memoryview(file)[start:stop]) for start, stop in chunks]
     with errors_name(root, damage=(ShortReadError,)):
-        root.read_ranges([part for file in files for part in file.ranges])
+        root.read_ranges(ranges)
     return files
-
-
-class _Fetched(io.RawIOBase):
-    """A file of which only some ranges are at hand; what pyarrow reads elsewhere is an error, never a request."""
-
-    def __init__(self, request: GroupsOf) -> None:
-        super().__init__()
-        self._at = 0
-        self._blocks: list[tuple[int, bytearray]] = []
-        self.ranges: list[Range] = []
-        self.size = 0
-        for _, start, stop in _chunks(request.metadata, request.groups, request.columns):
-            block = bytearray(stop - start)
-            self._blocks.append((start, block))
-            self.ranges.append(Range(request.rel, start, memoryview(block)))
-            self.size = max(self.size, stop)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Bytes from the place on, out of one of the ranges; ValueError outside of them."""
-        for start, block in self._blocks:
-            if start <= self._at < start + len(block):
-                first = self._at - start
-                data = bytes(block[first:] if size is None or size < 0 else block[first : first + size])
-                self._at += len(data)
-                return data
-        raise ValueError(f"byte {self._at} was not fetched: the footer and the pages disagree")
 
 
 def _most_bytes(stored_bytes: int) -> int:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from elmo_store.errors import StoreError
-from elmo_store.storage.objects import Objects
 
 DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a local disk
 LONGEST_PAUSE_SECONDS = 15.0
@@ -78,7 +77,7 @@ def retry(
 class Retrying:
     """Objects whose every call is retried as `retry` does; typed as what it wraps, see `retried`."""
 
-    def __init__(self, objects: Objects, *, local: bool, count: RetryCount) -> None:
+    def __init__(self, objects: Any, *, local: bool, count: RetryCount) -> None:
         self._objects, self._local, self._count = objects, local, count
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -86,6 +85,6 @@ class Retrying:
         return lambda *args, **options: retry(partial(call, *args, **options), local=self._local, count=self._count)
 
 
-def retried(objects: Objects, *, local: bool, count: RetryCount) -> Objects:
+def retried(objects: T, *, local: bool, count: RetryCount) -> T:
     """``objects`` whose every call is retried, and counted."""
-    return cast(Objects, Retrying(objects, local=local, count=count))
+    return cast(T, Retrying(objects, local=local, count=count))

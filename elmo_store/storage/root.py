@@ -1,7 +1,8 @@
 """A location that stores are read from and written to: a value that is cheap to make and to pickle.
 
-Its objects are on a local disk or in an object store (`elmo_store.storage.objects`), which each process opens when it first needs
-them. A root may belong to an owner, such as the run of a job, who allows what is written there and counts what is retried.
+This is the one interface by which objects are read and written. They are on a local disk or in an object store, which each
+process opens when it first needs them. A root may belong to an owner, such as the run of a job, who allows what is written there
+and counts what is retried.
 """
 
 import builtins
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fsspec import AbstractFileSystem
@@ -23,10 +25,11 @@ from elmo_store.storage.filesystems import check_store_location, checked, names_
 from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_json
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
-from elmo_store.storage.objects import Listed, Objects, nothing
+from elmo_store.storage.objects import Before, Listed, nothing
 from elmo_store.storage.retrying import RetryCount, retried
 
 T = TypeVar("T")
+Objects = LocalDisk | ObjectStore
 
 
 class Owner(Protocol):
@@ -248,29 +251,23 @@ class Root:
 
     # Writing. An owner may refuse all of it but `sweep` and `flush`, which harm nobody.
 
-    def put(self, rel: str, data: Data) -> str:
-        """Write the object ``rel`` whole, over what may be there. Its stamp where the put's answer tells it, otherwise ""."""
-        return self._written(rel, lambda before: self.objects.put(self._name(rel), data, before))
+    def put(self, rel: str, data: Data | Path, *, link: bool = False) -> str:
+        """Write the object ``rel`` whole, over what may exist, from bytes or a local file. Its stamp if the answer tells it.
 
-    def put_stamped(self, rel: str, data: Data) -> str:
-        """`put`; the object's stamp, which costs a request where the put's answer does not tell it."""
-        return self.put(rel, data) or self.stamp(rel) or ""
+        ``link``: nobody writes into the file, so a hard link serves on the same disk.
+        """
+        return self._written(rel, lambda before: self.objects.put(self._name(rel), data, before, link=link))
 
     def put_json(self, rel: str, value: Any) -> None:
         """Write ``value`` as `encoded_json` has it."""
         self.put(rel, encoded_json(value))
 
-    def put_file(self, rel: str, path: str, *, link: bool = False) -> None:
-        """`put` of a local file, in bounded memory; ``link``: nobody writes into it, so a hard link serves on the same disk."""
-        self._written(rel, lambda before: self.objects.put_file(self._name(rel), path, link=link, before=before))
+    def put_new(self, rel: str, data: bytes | bytearray | Path) -> bool:
+        """Write ``rel`` unless it exists, from bytes or a local file into which nobody writes. Of many who try, one succeeds.
 
-    def put_new(self, rel: str, data: bytes | bytearray) -> bool:
-        """Write ``rel`` unless it exists; False if it has other bytes. Of many who try, each with its own, one succeeds."""
-        return self._written(rel, lambda before: self.objects.put_if_absent(self._name(rel), data, before))
-
-    def put_new_file(self, rel: str, path: str) -> bool:
-        """Write ``rel`` from a local file, into which nobody writes, unless it exists; False if it does."""
-        return self._written(rel, lambda before: self.objects.put_file_if_absent(self._name(rel), path, before))
+        False if it exists; True if it has these ``bytes`` on an object store, which may be by an attempt whose answer was lost.
+        """
+        return self._written(rel, lambda before: self.objects.put_new(self._name(rel), data, before))
 
     def remove(self, rel: str) -> None:
         """Remove the object ``rel``; nothing happens if it is not there. A link in its way is removed, and not followed."""
@@ -303,11 +300,11 @@ class Root:
         """Return when what was written is safe from a loss of power."""
         self.objects.flush()
 
-    def _before(self, rel: str | None) -> Callable[[], None]:
+    def _before(self, rel: str | None) -> Before:
         """What is called before a change becomes visible."""
         return nothing if self.owner is None else partial(self.owner.confirm, rel)
 
-    def _written(self, rel: str, write: Callable[[Callable[[], None]], T]) -> T:
+    def _written(self, rel: str, write: Callable[[Before], T]) -> T:
         try:
             return write(self._before(rel))
         except FileNotFoundError:  # what was written is swept: whoever took the output over does that

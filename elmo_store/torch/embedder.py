@@ -7,6 +7,7 @@ on what it was asked before; here each sentence has its start state.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
@@ -156,7 +157,7 @@ class ElmoEmbedder:
             with h5py.File(root.path(apart), "w") as file:
                 index = not (forget_sentences or use_sentence_keys)
                 write_sentences(file, zip(names, lines, vectors, strict=True), index=index)
-            if not root.put_new_file(name, root.path(apart)):
+            if not root.put_new(name, Path(root.path(apart))):
                 raise exists
         finally:
             root.remove(apart)

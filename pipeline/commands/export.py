@@ -4,7 +4,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.exports.formats import FORMATS, LAYERS, LAYOUTS
+from elmo_store.exports.formats import FORMATS, LAYERS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_quiet, add_storage_options
@@ -51,13 +51,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--dtype", "safetensors, datasets, webdataset: numbers as written", unset="the store's",
         choices=("float16", "float32"),
     )  # fmt: skip
-    add_option(
-        parser, "--layout", "lsgn: names of datasets, DOCUMENT/NUMBER or what lsgn asks for where its lm_path contains this word",
-        "documents", choices=LAYOUTS,
-    )  # fmt: skip
-    add_option(
-        parser, "--id-prefix", "e2e-coref, lsgn, dygie: leave out sentences whose ids don't begin so", unset="", metavar="TEXT,…"
-    )
     add_option(parser, "--forget-sentences", "allennlp: leave out sentence_to_index, as `allennlp elmo` does", False)
     add_option(parser, "--use-sentence-keys", "allennlp: keys are sentences, not their numbers, as `allennlp elmo` has", False)
     add_option(parser, "--overwrite", "replace a finished export at the output", False)
@@ -67,23 +60,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError for a file where a folder goes, options that the format does not use, and HDF5 without h5py."""
+    """CommandError for a file where a folder goes, and HDF5 without h5py."""
     form = FORMATS[args.format]
     if form.folder:
         locations.check_output("output", args.output)
-    unused = [
-        option
-        for option, given, used in (
-            ("--dtype", args.dtype is not None, form.folder),
-            ("--layout", args.layout != "documents", args.format == "lsgn"),
-            ("--id-prefix", args.id_prefix, form.by_document),
-            ("--use-sentence-keys", args.use_sentence_keys, args.format == "allennlp"),
-            ("--forget-sentences", args.forget_sentences, args.format == "allennlp"),
-        )
-        if given and not used
-    ]
-    if unused:
-        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} does not use {unused[0]}: leave it out")
     if form.writer.startswith("hdf5.") and not is_installed("h5py"):
         remedy = "pip install '.[export]' in elmo-store's checkout"
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
@@ -98,8 +78,8 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 def _run(args: argparse.Namespace) -> int:
     if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
         locations.check_result("output", args.output)  # here: that it is the store itself is told first
-    settings = {name: getattr(args, name) for name in ("layers", "weights", "weight_set", "layer_norm", "layout")}
-    settings |= {"dtype": args.dtype or "", "id_prefix": args.id_prefix or ""}
+    settings = {name: getattr(args, name) for name in ("layers", "weights", "weight_set", "layer_norm")}
+    settings["dtype"] = args.dtype or ""
     keys, index = args.use_sentence_keys, not args.forget_sentences
     return write_export(args, args.format, sentence_keys=keys, sentence_index=index, **settings)
 

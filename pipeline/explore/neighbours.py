@@ -237,7 +237,7 @@ def _build(holder: LeaseHolder, store: Store, on_progress: Callable[[int, int], 
         objects = []
         for name, path in ((INDEX, index_path), (LENGTHS, lengths_path)):
             objects.append(ObjectRecord(name, path.stat().st_size, crc32c_of_file(str(path))))
-            root.put_file(name, str(path))
+            root.put(name, path)
     publish(holder, FOLDER, facts, objects)
     return facts
 

@@ -42,16 +42,6 @@ def test_npz_as_udpipe_reads_it(store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "all.npz", "npz", layers="all")
 
 
-def test_npz_entries_are_as_zipfile_writes_them(store: Store, tmp_path: Path) -> None:
-    export(store, tmp_path / "out.npz", "npz")
-    with zipfile.ZipFile(tmp_path / "out.npz") as ours, zipfile.ZipFile(tmp_path / "theirs.npz", "w") as theirs:
-        assert ours.testzip() is None
-        for one in ours.infolist():
-            info = zipfile.ZipInfo(one.filename, one.date_time)
-            theirs.writestr(info, ours.read(one))
-    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "theirs.npz").read_bytes()
-
-
 def test_npz_of_a_store_of_mixes(mixed: Store, tmp_path: Path) -> None:
     export(mixed, tmp_path / "out.npz", "npz", weight_set="srl")
     with np.load(tmp_path / "out.npz") as file:
@@ -259,9 +249,8 @@ def test_on_an_object_store(store: Store, tmp_path: Path) -> None:
         ({"format": "datasets", "file_bytes": 0}, "files of 0 bytes"),
         ({"format": "bilm", "weight_set": "ner"}, "has layers and no weight sets: give --weights that have 'ner'"),
         ({"format": "bilm", "layer_norm": True}, "--layer-norm applies only to mixes: add --weights"),
-        ({"format": "lsgn", "layout": "conll12"}, "known are documents, conll05, ontonotes5"),
-        ({"format": "dygie", "layout": "conll05"}, "--layout is for lsgn: leave it out of dygie"),
         ({"format": "bilm", "sentence_keys": True}, "--use-sentence-keys is for allennlp"),
+        ({"format": "bilm", "sentence_index": False}, "--forget-sentences is for allennlp"),
     ],
 )
 def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: dict[str, Any], says: str) -> None:
@@ -323,7 +312,6 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "b"), "--dtype", "float16"]) == 2
     assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
     assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
-    unused = "--layout=conll05 --id-prefix=a --use-sentence-keys --forget-sentences --layer-norm"
-    for option in unused.split():
+    for option in ("--use-sentence-keys", "--forget-sentences", "--layer-norm"):
         assert main(["export", store.url, "--format", "npz", "--output", str(tmp_path / "b"), option]) == 2
     assert not (tmp_path / "b").exists()

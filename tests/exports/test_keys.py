@@ -78,18 +78,14 @@ def test_sentences_stand_where_their_ids_say(store_of: Make, tmp_path: Path, for
 
 
 def test_ids_name_documents_and_numbers() -> None:
-    def place(own: str, layout: str = "documents") -> tuple[str, int] | None:
-        return place_of(SentenceRecord(4, own, "s3://in/a/b.txt", 0, 0, 0, ()), layout)
-
-    assert place("bc/cctv/00/cctv_0000_12/7") == place("bc/cctv/00/cctv_0000_12:7") == ("bc/cctv/00/cctv_0000_12", 7)
-    assert place("a:b:0") == ("a:b", 0)
-    assert place("a:7/0") == ("a:7", 0)
-    assert place("wsj/24:10") == ("wsj/24", 10)
-    assert place("a\nb:0") == ("a\nb", 0)
+    assert place_of("bc/cctv/00/cctv_0000_12/7") == place_of("bc/cctv/00/cctv_0000_12:7") == ("bc/cctv/00/cctv_0000_12", 7)
+    assert place_of("a:b:0") == ("a:b", 0)
+    assert place_of("a:7/0") == ("a:7", 0)
+    assert place_of("wsj/24:10") == ("wsj/24", 10)
+    assert place_of("a\nb:0") == ("a\nb", 0)
     for own in ("a", "a:", ":1", "a:b", "a:-1", "a:²", "a:٣", "bc/cctv/00", "bc/cctv/00/cctv_0000_12", "a:01", "a:0\n", ""):
-        assert place(own) is None
-    assert place("S1234", "conll05") == place("S1234:0", "conll05") == ("S1234", 0)
-    assert place("a:" + "9" * 5000) == ("a", 10**18)
+        assert place_of(own) is None
+    assert place_of("a:" + "9" * 5000) == ("a", 10**18)
 
 
 @pytest.mark.parametrize("format", ["e2e-coref", "lsgn", "dygie"])
@@ -124,101 +120,6 @@ def test_documents_that_stand_in_each_others_way(store_of: Make, tmp_path: Path)
     store = store_of(["./0", "b:0"])
     with pytest.raises(StoreError, match=r"sentence 0 would be dataset '\./0', a name that HDF5 can't hold"):
         export(store, tmp_path / "out.hdf5", "lsgn")
-    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
-
-
-def lsgn_of(lm_path: Path, examples: list[dict[str, Any]]) -> list[list[Array]]:
-    """luheng/lsgn: what its data set reads for each sentence [n, 2p, K]; the words in the file's path choose the layout."""
-    offset, before, found = 0, "", []
-    with h5py.File(lm_path, "r") as file:
-        for example in examples:
-            key = example["doc_key"]
-            stem = key[: key.rfind("_")]
-            offset = offset if stem == before else 0
-            before = stem
-            own = []
-            for sentence in range(len(example["sentences"])):
-                if "ontonotes" in lm_path.name:
-                    data = file[f"{stem}/{offset + sentence}".replace("/", ":")]
-                elif "conll05" in lm_path.name:
-                    data = file[key[1:].replace("/", ":")]
-                else:
-                    data = file[key.replace("/", ":")][str(sentence)]
-                own.append(data[...].transpose(1, 2, 0))
-            offset += len(own)
-            found.append(own)
-    return found
-
-
-def test_lsgn_of_conll05(store_of: Make, tmp_path: Path) -> None:
-    store = store_of(["S7", "S8:0", "S10/0"])
-    path = str(tmp_path / "conll05.train.hdf5")
-    assert main(["export", store.url, "--format", "lsgn", "--layout", "conll05", "--output", path, "--quiet"]) == 0
-    assert datasets_of(tmp_path / "conll05.train.hdf5") == {"7", "8", "10"}
-    read = lsgn_of(tmp_path / "conll05.train.hdf5", [{"doc_key": key, "sentences": [[]]} for key in ("S7", "S8", "S10")])
-    assert all(np.array_equal(own[0], layers(store, i).transpose(1, 2, 0)) for i, own in enumerate(read))
-
-
-@pytest.mark.parametrize(
-    ("ids", "says"),
-    [
-        (["S7:0", "S7:1"], r"document 'S7' has 2 sentences, the first is 'S7': in the layout conll05 a document is one sentence"),
-        (["S7", "T7"], r"document 'T7' has 1 sentences, the first is 'S7': .* the same of all"),
-        (["S7", "S8:1"], r"no sentence 0 \(S8:0\), but 'S8:1'"),
-        (["S7", "S"], r"document 'S' has 1 sentences"),
-    ],
-)
-def test_ids_that_are_not_of_conll05(store_of: Make, tmp_path: Path, ids: list[str], says: str) -> None:
-    with pytest.raises(StoreError, match=says):
-        export(store_of(ids), tmp_path / "conll05.hdf5", "lsgn", layout="conll05")
-    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
-
-
-def test_lsgn_of_ontonotes5(store_of: Make, tmp_path: Path) -> None:
-    keys = ["bc/cctv/00/cctv_0000_0", "bc/cctv/00/cctv_0000_1", "bc/cctv/00/cctv_0001_0"]
-    ids = [f"{keys[0]}:1", f"{keys[0]}:0", f"{keys[1]}:0", f"{keys[1]}:1", f"{keys[2]}:0"]
-    store = store_of(ids)
-    path = tmp_path / "ontonotes5.train.hdf5"
-    export(store, path, "lsgn", layout="ontonotes5")
-    names = {f"bc:cctv:00:cctv_0000:{i}" for i in range(4)}
-    assert datasets_of(path) == {*names, "bc:cctv:00:cctv_0001:0"}
-    read = lsgn_of(path, [{"doc_key": key, "sentences": [[]] * n} for key, n in zip(keys, (2, 2, 1), strict=True)])
-    places = [(0, 1), (0, 0), (1, 0), (1, 1), (2, 0)]
-    assert all(np.array_equal(read[d][s], layers(store, i).transpose(1, 2, 0)) for i, (d, s) in enumerate(places))
-
-
-def test_one_corpus_of_several_by_the_prefix_of_its_ids(store_of: Make, tmp_path: Path) -> None:
-    """Each layout refuses the other's documents, and takes its own by their ids' prefixes."""
-    store = store_of(["S7", "nw/b_0:0", "S8:0", "bc/a_0:0", "bc/a_1:0"])
-    wanted = {"conll05": ("S", {"7": 0, "8": 2}), "ontonotes5": ("bc/,nw/", {"nw:b:0": 1, "bc:a:0": 3, "bc:a:1": 4})}
-    for layout, (prefixes, names) in wanted.items():
-        path = tmp_path / f"{layout}.hdf5"
-        command = ["export", store.url, "--format", "lsgn", "--layout", layout, "--output", str(path), "--quiet"]
-        assert main([*command, "--id-prefix", prefixes]) == 0
-        with h5py.File(path) as file:
-            assert set(file) == set(names)
-            assert all(np.array_equal(file[name], layers(store, i)) for name, i in names.items())
-    with pytest.raises(StoreError, match=r"the id of sentence 0, 'S7', is not DOCUMENT:NUMBER.*--id-prefix"):
-        export(store, tmp_path / "all.hdf5", "lsgn", layout="ontonotes5")
-    with pytest.raises(StoreError, match=r"document 'nw/b_0' .*--id-prefix"):
-        export(store, tmp_path / "all.hdf5", "lsgn", layout="conll05")
-    with pytest.raises(StoreError, match="no sentence's id begins with 'x'"):
-        export(store, tmp_path / "all.hdf5", "lsgn", id_prefix="x")
-    with pytest.raises(StoreError, match="--id-prefix"):
-        export(store, tmp_path / "all.hdf5", "bilm", id_prefix="S")
-
-
-@pytest.mark.parametrize(
-    ("ids", "says"),
-    [
-        (["a_1:0", "a_0:0"], r"part 0 of 'a' comes after part 1 in the store"),
-        (["a_0:0", "b_0:0", "a_1:0"], r"sentences 0 and 2, 'a_0:0' and 'a_1:0', would both be dataset 'a:0'"),
-        (["a:0", "b_0:0"], r"document 'a' is not NAME_PART"),
-    ],
-)
-def test_ids_that_are_not_of_ontonotes5(store_of: Make, tmp_path: Path, ids: list[str], says: str) -> None:
-    with pytest.raises(StoreError, match=says):
-        export(store_of(ids), tmp_path / "ontonotes5.hdf5", "lsgn", layout="ontonotes5")
     assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
 
 

@@ -63,7 +63,7 @@ def test_an_export_that_fails_at_any_put_to_an_object_store_starts_again(
     folder = Root(f"memory://{tmp_path.name}")
     export(store, folder.url("whole/out"), name, layers="top", file_bytes=SMALL)
     wanted = contents(Root(folder.url("whole")))
-    real = {method: getattr(Root, method) for method in ("put_json", "put_new_file")}
+    real = {method: getattr(Root, method) for method in ("put_json", "put_new")}
     last = left = -1
     while left < 0:
         last += 1

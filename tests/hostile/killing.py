@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store.storage.data import Data, joined, size_of
+from elmo_store.storage.data import Data, joined
 from elmo_store.storage.lease import LEASES
 from elmo_store.storage.local_disk import _temporary_name
 from elmo_store.storage.root import Root
@@ -19,9 +19,9 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         if left[0] < 0 and not rel.startswith(LEASES):  # the lease of a dead process counts as given back
             raise OSError("injected: the process was killed before")
 
-    def dying_put(self: Root, rel: str, data: Data) -> str:
+    def dying_put(self: Root, rel: str, data: Data | Path, **options: bool) -> str:
         if rel.startswith(LEASES):
-            return put(self, rel, data)
+            return put(self, rel, data, **options)
         check(rel)
         left[0] -= 1
         if left[0] < 0:
@@ -29,9 +29,10 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
                 folder, _, name = rel.rpartition("/")
                 temporary = Path(self.path(folder), _temporary_name(name))
                 temporary.parent.mkdir(parents=True, exist_ok=True)
-                temporary.write_bytes(joined(data)[: size_of(data) // 2])
+                whole = data.read_bytes() if isinstance(data, Path) else joined(data)
+                temporary.write_bytes(whole[: len(whole) // 2])
             raise OSError("injected: the process was killed here")
-        return put(self, rel, data)
+        return put(self, rel, data, **options)
 
     def dying_remove(self: Root, rel: str) -> None:
         check(rel)

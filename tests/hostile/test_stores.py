@@ -237,8 +237,8 @@ def test_a_link_inside_a_store_is_not_followed_when_it_is_removed(store: Written
 @pytest.mark.parametrize("write", [
     lambda root: root.put("sentences/part-00000.parquet", b"x"),
     lambda root: root.put_new("sentences/new.parquet", b"x"),
-    lambda root: root.put_file("sentences/below/new.parquet", __file__),
-    lambda root: root.put_new_file("sentences/new.parquet", __file__),
+    lambda root: root.put("sentences/below/new.parquet", Path(__file__)),
+    lambda root: root.put_new("sentences/new.parquet", Path(__file__)),
 ])  # fmt: skip
 def test_nothing_is_written_through_a_link_inside_a_store(
     store: Written, tmp_path: Path, write: Callable[[Root], object]

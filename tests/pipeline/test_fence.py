@@ -253,9 +253,9 @@ def test_what_complete_promises_is_on_the_disk_before_it_is_promised(
     order: list[str] = []
     put, flush = Root.put, Root.flush
 
-    def noted_put(self: Root, rel: str, data: Data) -> str:
+    def noted_put(self: Root, rel: str, data: Data, **options: bool) -> str:
         order.append(rel)
-        return put(self, rel, data)
+        return put(self, rel, data, **options)
 
     def noted_flush(self: Root) -> None:
         order.append("flush")
@@ -403,8 +403,8 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
     else:
         sound_write = local_disk._write
 
-        def stops_once_it_has_written(path: str, data: Data) -> None:
-            sound_write(path, data)
+        def stops_once_it_has_written(path: str, data: Data, *, link: bool) -> None:
+            sound_write(path, data, link=link)
             if "part-00000.parquet" in path:
                 taken_over()
 

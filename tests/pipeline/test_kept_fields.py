@@ -14,12 +14,13 @@ import pytest
 import elmo_store
 from elmo_store import collecting
 from elmo_store.errors import StoreError
-from elmo_store.format import json_schemas, layout
+from elmo_store.format import layout
 from elmo_store.format.fields import PLAIN
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs.spec import FIELD_TYPES, EmbedOptions
 from pipeline.main import main
 from tests.pipeline.conftest import Command, store_of_records
+from tests.store import json_schemas
 from tests.store.support import make_store
 from transforms.readers import field_sample
 from transforms.stages import split

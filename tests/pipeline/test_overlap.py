@@ -223,14 +223,14 @@ def test_a_path_is_what_it_leads_to(tmp_path: Path) -> None:
 
 def test_a_mount_is_told_by_what_stands_there() -> None:
     """A bind mount has another path and the same inode."""
-    one = ResolvedLocation("/x/out", "local", "", ("x", "out"), ((1, 7), (1, 2), (1, 1)))
-    other = ResolvedLocation("/y/store", "local", "", ("y", "store"), ((1, 7), (1, 3), (1, 1)))
-    below = ResolvedLocation("/z/a/b", "local", "", ("z", "a", "b"), (None, (1, 7), (1, 4), (1, 1)))
+    one = ResolvedLocation("/x/out", "local", ("x", "out"), ((1, 7), (1, 2), (1, 1)))
+    other = ResolvedLocation("/y/store", "local", ("y", "store"), ((1, 7), (1, 3), (1, 1)))
+    below = ResolvedLocation("/z/a/b", "local", ("z", "a", "b"), (None, (1, 7), (1, 4), (1, 1)))
     assert relation(one, other) is Relation.SAME
     assert relation(below, one) is Relation.INSIDE
     assert relation(one, below) is Relation.CONTAINS
-    unknown = ResolvedLocation("/q", "local", "", ("q",), (None, (1, 1)))
-    assert relation(unknown, ResolvedLocation("/r", "local", "", ("r",), (None, (1, 1)))) is Relation.APART
+    unknown = ResolvedLocation("/q", "local", ("q",), (None, (1, 1)))
+    assert relation(unknown, ResolvedLocation("/r", "local", ("r",), (None, (1, 1)))) is Relation.APART
 
 
 @pytest.mark.parametrize(
@@ -247,21 +247,6 @@ def test_a_mount_is_told_by_what_stands_there() -> None:
 )
 def test_on_object_stores_bucket_and_key_count(one: str, other: str, wanted: Relation) -> None:
     assert relation(resolved(one), resolved(other)) is wanted
-
-
-def test_endpoints_tell_stores_apart_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):  # of a test server
-        monkeypatch.delenv(name, raising=False)
-
-    def at(endpoint: str | None) -> ResolvedLocation:
-        return resolved("s3://bucket/key", {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else {"anon": True})
-
-    assert relation(at("http://localhost:9000"), at("http://127.0.0.1:9000/")) is Relation.SAME
-    assert relation(at("http://localhost:9000"), at("http://localhost:9001")) is Relation.APART
-    assert relation(at("http://localhost:9000"), at(None)) is Relation.SAME  # what can't be told apart
-    one, other = ({"account_name": name, "account_key": "aaaa"} for name in ("left", "right"))
-    assert relation(resolved("abfs://c/p", one), resolved("az://c/p", other)) is Relation.APART
-    assert relation(resolved("abfs://c/p", one), resolved("abfs://c@left.dfs.core.windows.net/p", one)) is Relation.SAME
 
 
 def test_a_folder_may_hold_the_output_where_it_is_left_out() -> None:

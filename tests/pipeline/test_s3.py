@@ -83,9 +83,9 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
 ) -> None:
     from s3fs import S3FileSystem
 
-    from elmo_store.storage.obstore_client import ObjectStoreFileSystem
+    from elmo_store.storage.obstore_client import ObstoreFileSystem
 
-    for library, name in ((S3FileSystem, "_call_s3"), (ObjectStoreFileSystem, "_call")):
+    for library, name in ((S3FileSystem, "_call_s3"), (ObstoreFileSystem, "_call")):
         monkeypatch.setattr(library, name, getattr(library, name))  # so that the counter is taken away again
     root = Root(f"{s3_url}/{tmp_path.name}/counted")
     write_manifest(root, manifest_of(root))
@@ -105,11 +105,11 @@ def test_a_shard_is_a_put_of_each_of_its_objects_and_of_its_marker(
     embed: Command, remote_corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("obstore", reason="pip install '.[obstore]'")
-    from elmo_store.storage.obstore_client import ObjectStoreFileSystem
+    from elmo_store.storage.obstore_client import ObstoreFileSystem
 
     requests: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)  # of each thread
     shards: list[list[tuple[str, str]]] = []
-    call, write = ObjectStoreFileSystem._call, embed_stage.write_shard
+    call, write = ObstoreFileSystem._call, embed_stage.write_shard
 
     def noted(self: Any, function: Any, path: str, *arguments: Any, **options: Any) -> Any:
         requests[get_ident()].append((function.__name__, path))
@@ -122,7 +122,7 @@ def test_a_shard_is_a_put_of_each_of_its_objects_and_of_its_marker(
         shards.append(own[n_before:])
         return written
 
-    monkeypatch.setattr(ObjectStoreFileSystem, "_call", noted)
+    monkeypatch.setattr(ObstoreFileSystem, "_call", noted)
     monkeypatch.setattr(embed_stage, "write_shard", watched)
     assert embed(remote_corpus.replace("/corpus", "/counted"), inputs=[remote_corpus]) == Exit.COMPLETE
     assert len(shards) == 6

@@ -132,7 +132,7 @@ def test_what_was_tried_again_is_counted_whichever_stage_did_it(
             failing[kind].remove(rel)
             raise OSError("injected: passes")
 
-    def put(self: LocalDisk, rel: str, data: Data, before: Callable[[], None]) -> str:
+    def put(self: LocalDisk, rel: str, data: Data, before: Callable[[], None], **options: bool) -> str:
         fails_once("put", rel)
         return sound_put(self, rel, data, before)
 

@@ -248,7 +248,7 @@ def killed_at(moment: int, work: Callable[[], Any], monkeypatch: pytest.MonkeyPa
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("put", "put_new", "put_file", "remove", "remove_many", "remove_empty"):
+        for name in ("put", "put_new", "remove", "remove_many", "remove_empty"):
             patch.setattr(Root, name, dies(getattr(Root, name)))
         try:
             work()

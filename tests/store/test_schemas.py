@@ -11,10 +11,11 @@ import jsonschema
 import pytest
 
 from elmo_store.errors import ManifestError, StoreError
-from elmo_store.format import json_schemas, layout
+from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256
 from elmo_store.format.markers import PartGroupMarker, ShardMarker, read_marker, sealed
 from elmo_store.storage.root import Root
+from tests.store import json_schemas
 from tests.store.support import make_manifest, make_store
 
 MIX = MixInfo("s3://x/y", "3" * 64, False, (WeightSet("a", (0.5, 0.5), 1.0, (0.0, 0.0)), WeightSet("b", (1.0, 0.0), 2.0)))

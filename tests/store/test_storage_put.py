@@ -17,11 +17,11 @@ from pipeline.main import main
 
 def test_the_stamp_of_a_put_is_that_of_its_own_bytes(tmp_path: Path) -> None:
     root = Root(tmp_path)
-    stamp = root.put_stamped("a", b"mine")
+    stamp = root.put("a", b"mine")
     assert root.stamp("a") == stamp
     os.utime(root.path("a"), ns=(0, 0))
     assert root.stamp("a") != stamp
-    assert root.put_stamped("a", b"mine") != stamp
+    assert root.put("a", b"mine") != stamp
     assert root.stamp("b") is None
 
 

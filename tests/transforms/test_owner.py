@@ -18,7 +18,7 @@ from elmo_store.storage.data import Range
 from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
-from elmo_store.storage.objects import TEMPORARY_PREFIX, Objects
+from elmo_store.storage.objects import TEMPORARY_PREFIX
 from elmo_store.storage.process import Process
 from elmo_store.storage.retrying import RetryCount, retry
 from elmo_store.storage.root import Root
@@ -45,15 +45,13 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, "look_seconds", lambda _: 0.0)
 
 
-# What each writing method of `Objects` and `Root` changes.
-BY_ROOT = {"put_if_absent": "put_new", "put_file_if_absent": "put_new_file"}
+# What each writing method of `Root` changes.
 WRITES: dict[str, Callable[[Root], Any]] = {
     "put": lambda root: root.put("a", b"old"),
     "put_json": lambda root: root.put_json("c", 1),
-    "put_stamped": lambda root: root.put_stamped("a", b"old"),
-    "put_file": lambda root: root.put_file("a", __file__),
+    "put of a file": lambda root: root.put("a", Path(__file__)),
     "put_new": lambda root: root.put_new("c", b"old"),
-    "put_new_file": lambda root: root.put_new_file("c", __file__),
+    "put_new of a file": lambda root: root.put_new("c", Path(__file__)),
     "remove": lambda root: root.remove("a"),
     "remove_many": lambda root: root.remove_many(["a"]),
     "remove_tree": lambda root: root.remove_tree("folder"),
@@ -64,8 +62,9 @@ WRITES: dict[str, Callable[[Root], Any]] = {
 
 @pytest.mark.parametrize("url", ["", "memory://fenced"])
 def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path, url: str) -> None:
-    changes = {name for name, method in vars(Objects).items() if "before" in getattr(method, "__annotations__", {})}
-    assert {BY_ROOT.get(name, name) for name in changes} <= WRITES.keys()
+    for kind in (LocalDisk, ObjectStore):
+        changes = {name for name, method in vars(kind).items() if "before" in getattr(method, "__annotations__", {})}
+        assert {name for name in changes if not name.startswith("_")} <= WRITES.keys()
     place = url or tmp_path
     old = held(place)
     old.put("a", b"old")
@@ -126,7 +125,7 @@ def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, m
     monkeypatch.setattr(owner, "_now", lambda: now[0])
     sound, failures = LocalDisk.put, [OSError("429: one write a second")] * 3
 
-    def too_many(self: LocalDisk, rel: str, data: Any, before: Callable[[], None]) -> str:
+    def too_many(self: LocalDisk, rel: str, data: Any, before: Callable[[], None], **options: bool) -> str:
         if "worker-" in rel and failures:
             raise failures.pop()
         return sound(self, rel, data, before)
@@ -192,7 +191,7 @@ def test_a_write_that_is_retried_looks_again(
     root = held(place)
     sound = objects.put
 
-    def fails_and_is_overtaken(self: Any, rel: str, data: Any, before: Callable[[], None]) -> str:
+    def fails_and_is_overtaken(self: Any, rel: str, data: Any, before: Callable[[], None], **options: bool) -> str:
         nonlocal overtaken
         if rel == "a" and not overtaken:
             overtaken = True
@@ -265,9 +264,7 @@ def test_every_operation_of_a_worker_s_root_is_retried(tmp_path: Path, monkeypat
     root.put("a", b"abc")
     operations: dict[str, Callable[[], Any]] = {
         "put": lambda: root.put("b", b"x"),
-        "put_file": lambda: root.put_file("b", __file__),
-        "put_if_absent": lambda: root.put_new("c", b"x"),
-        "put_file_if_absent": lambda: root.put_new_file("d", __file__),
+        "put_new": lambda: root.put_new("c", b"x"),
         "get": lambda: root.get_many(["a"]),
         "tails": lambda: root.get_tails({"a": 1}),
         "ranges": lambda: root.read_ranges([Range("a", 0, memoryview(bytearray(3)))]),

@@ -33,8 +33,6 @@ from elmo_store.format.markers import (
     IdsMarker,
     PartGroupMarker,
     ShardMarker,
-    Verify,
-    marker_fault,
     read_ids_marker,
     read_marker,
     read_part_group_marker,
@@ -71,20 +69,22 @@ def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int
     On a local disk every byte is hashed; elsewhere an object whose stamp is that of the put is not read.
     """
     plan = str(root.get_json(PLAN)["id"])
-    done = done_shards(root, plan, [task.shard for task in tasks], "bytes" if root.is_local else "stamp")
+    done = done_shards(root, plan, [task.shard for task in tasks], stamps=not root.is_local)
     yield from grouped((task for task in tasks if task.shard not in done), most_shards_per_task)
 
 
-def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) -> dict[int, ShardMarker]:
+def done_shards(root: Root, plan: str, shards: Sequence[int], *, stamps: bool) -> dict[int, ShardMarker]:
     """Markers of those of ``shards`` that this very plan wrote and that are as their markers say.
 
     ``plan``: the id of the plan; a shard of another plan counts as not done. A marker or an object that is missing, cut or
-    changed means "do it again", never an error. ``verify``: as in ``elmo_store.format.markers``; "none" looks at no object.
+    changed means "do it again", never an error. ``stamps``: an object whose stamp is that of its put is not read.
     """
 
     def valid(shard: int) -> ShardMarker | None:
         marker = marker_of_plan(read_marker, root, shard, plan)
-        return None if marker is None or marker_fault(root, marker, verify) else marker
+        objects = stamped_objects(marker) if marker else []
+        faulty = any(stamped_fault(root, record, stamp if stamps else "") for record, stamp in objects)
+        return None if faulty else marker
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
         return {shard: marker for shard, marker in zip(shards, pool.map(valid, shards), strict=True) if marker}
@@ -122,7 +122,7 @@ def check(task: CheckTask, root: Root) -> Outcome:
         return outcome
     plan, began = str(root.get_json(PLAN)["id"]), float(root.get_json(START)["started"])
     # What stands there must be what the marker's writer put: a late worker of another run may have come after it.
-    done = done_shards(root, plan, numbers, "stamp")
+    done = done_shards(root, plan, numbers, stamps=True)
     missing = [shard for shard in numbers if shard not in done]
     if root.is_local:
         for shard in numbers:
@@ -154,7 +154,7 @@ def _is_sound(root: Root, folder: str, number: int) -> bool:
     if marker is None:
         return False
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        sound = not any(pool.map(lambda stamped: stamped_fault(root, stamped[0], stamped[1], "stamp"), stamped_objects(marker)))
+        sound = not any(pool.map(lambda stamped: stamped_fault(root, *stamped), stamped_objects(marker)))
     if not sound:
         root.remove(marker.path)  # the next run looks at sizes only
     return sound

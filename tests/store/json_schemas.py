@@ -1,5 +1,5 @@
-"""The JSON Schemas of manifests and markers, made from the types that read them: ``python -m elmo_store.format.json_schemas``
-writes those of this folder anew.
+"""The JSON Schemas of manifests and markers, made from the types that read them: ``python -m tests.store.json_schemas``
+writes those that come with the package anew.
 """
 
 import json
@@ -14,7 +14,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, ShardMarker
 from elmo_store.format.typed import Name, Sha256
 
-FOLDER = Path(__file__).with_name("schemas")
+FOLDER = Path(layout.__file__).with_name("schemas")
 _REST = "docs/store-format.md says what each member means. Members that are not named here may be there."
 
 
