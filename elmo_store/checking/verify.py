@@ -4,20 +4,15 @@ Each object is compared with the size and CRC-32C that a marker or the manifest 
 quick look reads markers alone, and compares what one listing says of the objects.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError
-from safetensors.numpy import load
-
 from elmo_store.checking.deep import deep_faults
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
-from elmo_store.format.manifest import start_state_sha256
 from elmo_store.format.markers import (
     AnyMarker,
     IdsMarker,
@@ -42,7 +37,6 @@ from elmo_store.storage.root import Root
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
 THREADS = 8
-_NUMBER = re.compile("[0-9]{1,19}")
 _ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
 _MARKERS = (layout.SHARDS, layout.PART_GROUPS, layout.IDS)
 OUR_ROOMS = (layout.SENTENCES, layout.SENTENCE_IDS, layout.REJECTS, layout.STATES, *_MARKERS, *_ZARR_ARRAYS)
@@ -150,8 +144,6 @@ class _Check:
             if actual != wanted:
                 self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
         self._check_strays({record.path for record in (*records, *m.objects)} | {marker.path for marker in named})
-        if not self._quick:
-            self._faults += [Fault(text) for text in self._start_state_faults()]
         # Where all is there, the store is as large as its manifest says, and a deep look ends.
         if deep and not any(fault.missing for fault in self._faults):
             texts = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
@@ -257,34 +249,8 @@ class _Check:
             self._wrong(layout.IDS, f"names {len(named)} id tables, {needed} are needed")
 
     def _check_strays(self, known: set[str]) -> None:
-        """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated.
-
-        Those that such a store has are none, also if their marker is lost; rejects are told by markers only. They are looked for
-        by the numbers in objects' names: there are no more of them than objects, whatever the manifest says.
-        """
-        m = self._manifest
-        numbers = {int(digits) for rel in self._listed for digits in _NUMBER.findall(rel)}
-        for shard in (n for n in numbers if n < m.sizes.shards):
-            known |= {layout.shard_marker(shard), *forms.shard_objects(m, shard)}
-        known |= {layout.sentences_part(n) for n in numbers if n < m.sizes.parts}
-        known |= {layout.zarr_sentence_chunk(n) for n in numbers if n * m.sentence_chunk <= m.sizes.sentences}
-        known |= {layout.id_table(n) for n in numbers if n < 1 << layout.id_bits(m.sizes.sentences)}
+        """Objects where only named ones may stand, such as those of a lost marker. What stands elsewhere is not ours."""
         rooms = tuple(f"{room}/" for room in OUR_ROOMS)
         for rel in self._listed:
             if rel not in known and rel.startswith(rooms):
                 self._wrong(rel, "stands among the store's objects, and no marker names it")
-
-    def _start_state_faults(self) -> Iterator[str]:
-        where = self._root.url(layout.START_STATE)
-        try:
-            tensors = load(self._root.get(layout.START_STATE))
-            actual = start_state_sha256(self._manifest.start_state.kind, tensors["h"], tensors["c"])
-        except FileNotFoundError:
-            return  # named already
-        except StoreError as error:
-            yield str(error)
-        except (SafetensorError, KeyError) as error:
-            yield f"{where} can't be read ({error!r})"
-        else:
-            if actual != self._manifest.start_state.sha256:
-                yield f"{where} has the hash {actual}, the manifest says {self._manifest.start_state.sha256}"
