@@ -17,7 +17,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -101,20 +100,6 @@ class Corpus:
         digest.update(json.dumps([self.vocabulary.n_classes, self.vocabulary.types]).encode())
         return f"sha256:{digest.hexdigest()}"
 
-    def save(self, folder: Path) -> None:
-        """Write the text as numbers, for `load`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / "types.npy", self.types)
-        np.save(folder / "starts.npy", self.starts)
-        text = json.dumps({"n_classes": self.vocabulary.n_classes, "types": self.vocabulary.types})
-        (folder / "vocabulary.json").write_text(text, encoding="utf-8")
-
-    @classmethod
-    def load(cls, folder: Path) -> "Corpus":
-        stored = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
-        vocabulary = Vocabulary(tuple(stored["types"]), stored["n_classes"])
-        return cls(np.load(folder / "types.npy"), np.load(folder / "starts.npy"), vocabulary)
-
     @classmethod
     def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
         """Number a text; see `number_types`. Sentences of no tokens are passed over.
@@ -150,9 +135,9 @@ def reverse_sentences(types: Types, starts: npt.NDArray[np.int64]) -> Types:
     return types[first + last - np.arange(len(types))]
 
 
-def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int) -> tuple[Types, npt.NDArray[np.int64]]:
-    """The sentences in another order, the same for equal seeds."""
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(starts) - 1)
+def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int, epoch: int) -> tuple[Types, npt.NDArray[np.int64]]:
+    """The sentences in another order, the same for equal seeds and epochs."""
+    order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(len(starts) - 1)
     lengths = np.diff(starts)[order]
     new_starts = np.concatenate(([0], np.cumsum(lengths)))
     source = np.repeat(starts[order] - new_starts[:-1], lengths) + np.arange(len(types))
@@ -174,14 +159,12 @@ class TrainingBatch:
 class Epoch:
     """One pass over a corpus in batches of [T, B]."""
 
-    def __init__(self, corpus: Corpus, number: int, lanes: int, unroll: int, seed: int, shuffle: bool = False) -> None:
-        """Epoch `number` (from 0) of a run: the first in the text's own order unless `shuffle`, the later ones shuffled.
+    def __init__(self, corpus: Corpus, number: int, lanes: int, unroll: int, seed: int) -> None:
+        """Epoch `number` (from 0) of a run, the sentences in an order of its own.
 
         TrainingError: the text is too short for one batch.
         """
-        types, starts = corpus.types, corpus.starts
-        if number > 0 or shuffle:
-            types, starts = shuffle_sentences(types, starts, seed + number)
+        types, starts = shuffle_sentences(corpus.types, corpus.starts, seed, number)
         self._vocabulary = corpus.vocabulary
         self._rows = types, reverse_sentences(types, starts)
         self._lane_length = (len(types) - 1) // lanes

@@ -3,9 +3,6 @@
 A checkpoint resumes exactly: it holds everything that the run's next batch depends on.
 """
 
-import math
-import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +17,9 @@ from model.errors import TrainingError
 from model.files.locate import replacing
 from model.options import BiLMOptions
 from model.training.corpus import Corpus
-from model.training.evaluate import Evaluation, evaluate
+from model.training.evaluate import evaluate
 from model.training.network import Network
-from model.training.trainer import FALL, Progress, Recipe, StepReport, Trainer
+from model.training.trainer import Progress, Recipe, StepReport, Trainer
 
 CHECKPOINT = "checkpoint.pt"
 CURVE = "curve.tsv"
@@ -30,29 +27,10 @@ CURVE_HEADER = "tokens\tseconds\tloss_forward\tloss_backward\trate_factor\n"
 POINTS = "heldout.tsv"
 POINTS_HEADER = "tokens\ttext\tperplexity_forward\tperplexity_backward\n"
 
-FORMAT = 2
+FORMAT = 3
 # What may change when a run is resumed: how far it goes and how it learns, not what it is. More negatives near the end
 # bring the sampled loss nearer to the full one.
-MAY_CHANGE = ("max_tokens", "decay_tokens", "rate", "softmax_rate", "warmup", "clip", "weight_decay", "sampled")
-
-
-@dataclass(frozen=True)
-class TrainingReport:
-    tokens: int  # of the whole run
-    seconds: float  # spent in training by the whole run
-    loss: tuple[float, float]  # mean -log p (nats) of each direction
-    sampled: bool  # whether that is the sampled softmax's loss, from which no perplexity follows
-    speed: float  # words of text a second since the last report
-    left: float | None  # seconds to the end at this speed, None where no end is set
-
-    def line(self) -> str:
-        losses = " ".join(f"{loss:.3f}" for loss in self.loss)
-        if self.sampled:
-            shown = f"sampled loss {losses}"
-        else:
-            shown = f"loss {losses} | perplexity {' '.join(f'{math.exp(min(loss, 50.0)):,.0f}' for loss in self.loss)}"
-        left = "" if self.left is None else f" | {self.left / 3600:.2f} h left"
-        return f"{self.tokens:,} tokens | {shown} | {self.speed:,.0f} tokens/s{left}"
+MAY_CHANGE = ("max_tokens", "rate", "softmax_rate", "warmup", "clip", "weight_decay", "sampled")
 
 
 @dataclass(frozen=True)
@@ -61,68 +39,50 @@ class HeldOut:
 
     name: str  # of the text, in reports and in the file of points
     sentences: Sequence[Sequence[str]]  # the text
-    every: int  # tokens of training between two points, and one at the end
-    on_point: Callable[[int, Evaluation], None] = lambda *_: None  # called with each point's tokens and its evaluation
+    every: int  # tokens of training between two points
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How long to train and what to leave on the way."""
+    """What to say and leave on the way."""
 
-    hours: float | None = None  # bound on this call; None = none
-    on_progress: Callable[[TrainingReport], None] = lambda _: None  # called about every `report_seconds`
-    report_seconds: float = 30.0
-    checkpoint_seconds: float = 180.0  # between checkpoints
-    keep: int = 1  # checkpoints to leave, the newest included
-    heldout: HeldOut | None = None  # measured at points of the run
+    say: Callable[[str], None] = lambda _: None  # called with a line about every `report_seconds`, and for each held-out point
+    report_seconds: float = 15.0
+    checkpoint_seconds: float = 300.0  # between checkpoints
+    heldout: HeldOut | None = None  # measured at points of the run, and at its end
 
 
-def run(trainer: Trainer, folder: Path, settings: RunSettings = RunSettings()) -> str:
-    """Train until the recipe's tokens, the hours or a signal end it; checkpoint, curve and held-out points go into the folder.
+def run(trainer: Trainer, folder: Path, settings: RunSettings = RunSettings()) -> bool:
+    """Train until the recipe's tokens or a signal end it; checkpoint, curve and held-out points go into the folder.
 
-    Where the recipe has no end in tokens and hours are given, the end is set once a quarter of them (`FALL`) is left, to
-    what the speed so far will reach: the rate falls to zero over it. From then on the run's end stands in its checkpoint.
-    Returns why it ended: "tokens", "hours" or "signal".
+    Returns whether the end was reached. TrainingError as of `Trainer.step`: the last checkpoint stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began, saved, earlier_seconds = time.monotonic(), 0.0, trainer.progress.seconds
-    first_tokens = measured_tokens = trainer.progress.tokens
-    meter, heldout = _Meter(first_tokens), settings.heldout
+    measured_tokens = trainer.progress.tokens
+    meter, heldout = _Meter(measured_tokens), settings.heldout
     with _signals() as received:
         for step in trainer.train():
             now, tokens = time.monotonic() - began, trainer.progress.tokens
             trainer.progress.seconds = earlier_seconds + now
             meter.add(step)
-            if settings.hours is not None and trainer.recipe.max_tokens is None and now >= (1 - FALL) * settings.hours * 3600:
-                speed = (tokens - first_tokens) / now
-                trainer.recipe = _end_within(trainer.recipe, tokens, speed, settings.hours * 3600 - now)
-            over = _over(trainer, settings.hours, now, bool(received))
+            ended = trainer.recipe.max_tokens is not None and tokens >= trainer.recipe.max_tokens
+            over = ended or bool(received)
             if over or now - meter.seconds >= settings.report_seconds:
-                report = meter.report(trainer, settings.hours, now)
-                settings.on_progress(report)
-                losses, factor = "\t".join(f"{loss:.4f}" for loss in report.loss), trainer.recipe.rate_factor(tokens)
-                _add_line(folder / CURVE, CURVE_HEADER, f"{tokens}\t{report.seconds:.0f}\t{losses}\t{factor:.4f}\n")
-            if heldout and (tokens // heldout.every > measured_tokens // heldout.every or over == "tokens"):
+                line, row = meter.report(trainer, now)
+                settings.say(line)
+                _add_line(folder / CURVE, CURVE_HEADER, row)
+            if heldout and (tokens // heldout.every > measured_tokens // heldout.every or ended):
                 paused = time.monotonic()
-                _measure(trainer, heldout, folder / POINTS)
+                settings.say(_measure(trainer, heldout, folder / POINTS))
                 began += time.monotonic() - paused
                 measured_tokens = tokens
             if over or now - saved >= settings.checkpoint_seconds:
-                save_checkpoint(trainer, folder / CHECKPOINT, settings.keep)
+                save_checkpoint(trainer, folder / CHECKPOINT)
                 saved = now
             if over:
-                return over
+                return ended
     raise AssertionError("Trainer.train ends only with its caller")
-
-
-def _over(trainer: Trainer, hours: float | None, now: float, signalled: bool) -> str | None:
-    """Why the run ends after this batch, `now` seconds after it began; None where it goes on."""
-    maximum = trainer.recipe.max_tokens
-    if maximum is not None and trainer.progress.tokens >= maximum:
-        return "tokens"
-    if hours is not None and now >= hours * 3600:
-        return "hours"
-    return "signal" if signalled else None
 
 
 class _Meter:
@@ -138,31 +98,25 @@ class _Meter:
             self._loss[k] += step.loss[k]
             self._predictions[k] += step.predictions[k]
 
-    def report(self, trainer: Trainer, hours: float | None, now: float) -> TrainingReport:
-        """The report at `now` seconds of this call, from which on the next one counts."""
-        tokens, maximum = trainer.progress.tokens, trainer.recipe.max_tokens
-        speed = (tokens - self._tokens) / max(now - self.seconds, 1e-9)
-        ends = [] if maximum is None else [max(0, maximum - tokens) / max(speed, 1e-9)]
-        ends += [] if hours is None else [max(0.0, hours * 3600 - now)]
-        forward, backward = (loss / max(n, 1.0) for loss, n in zip(self._loss, self._predictions, strict=True))
-        self.seconds, self._tokens, self._loss, self._predictions = now, tokens, [0.0, 0.0], [0.0, 0.0]
-        sampled = trainer.recipe.sampled > 0
-        return TrainingReport(tokens, trainer.progress.seconds, (forward, backward), sampled, speed, min(ends, default=None))
+    def report(self, trainer: Trainer, now: float) -> tuple[str, str]:
+        """What to say at `now` seconds of this call, and the curve's row; the next report counts from here."""
+        progress, maximum = trainer.progress, trainer.recipe.max_tokens
+        speed = (progress.tokens - self._tokens) / max(now - self.seconds, 1e-9)
+        losses = [loss / n for loss, n in zip(self._loss, self._predictions, strict=True)]
+        left = "" if maximum is None else f" | {max(0, maximum - progress.tokens) / max(speed, 1e-9) / 3600:.2f} h left"
+        shown = " ".join(f"{loss:.3f}" for loss in losses)
+        line = f"{progress.tokens:,} tokens | sampled loss {shown} | {speed:,.0f} tokens/s{left}"
+        self.seconds, self._tokens, self._loss, self._predictions = now, progress.tokens, [0.0, 0.0], [0.0, 0.0]
+        columns = (f"{progress.seconds:.0f}", *(f"{loss:.4f}" for loss in losses))
+        return line, "\t".join([str(progress.tokens), *columns, f"{trainer.recipe.rate_factor(progress.tokens):.4f}\n"])
 
 
-def _end_within(recipe: Recipe, tokens: int, speed: float, seconds: float) -> Recipe:
-    """The recipe with an end that will be reached at this speed a little before so many seconds are over."""
-    rest = max(1, round(0.95 * speed * max(0.0, seconds)))
-    return replace(recipe, max_tokens=tokens + rest, decay_tokens=rest)
-
-
-def _measure(trainer: Trainer, heldout: HeldOut, path: Path) -> None:
-    """Add a point of full-softmax perplexity to the file, in float32 products."""
-    exact = Network(trainer.options, trainer.network.parameters, torch.float32)
-    evaluation = evaluate(exact, trainer.softmax_weights(), heldout.sentences)
-    forward, backward = evaluation.perplexity
-    _add_line(path, POINTS_HEADER, f"{trainer.progress.tokens}\t{heldout.name}\t{forward:.3f}\t{backward:.3f}\n")
-    heldout.on_point(trainer.progress.tokens, evaluation)
+def _measure(trainer: Trainer, heldout: HeldOut, path: Path) -> str:
+    """Add a point of full-softmax perplexity, in float32 products, to the file; what to say of it."""
+    exact, tokens = Network(trainer.options, trainer.network.parameters, torch.float32), trainer.progress.tokens
+    forward, backward = evaluate(exact, trainer.softmax_weights(), heldout.sentences).perplexity
+    _add_line(path, POINTS_HEADER, f"{tokens}\t{heldout.name}\t{forward:.3f}\t{backward:.3f}\n")
+    return f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward"
 
 
 def _add_line(path: Path, header: str, line: str) -> None:
@@ -192,12 +146,8 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def save_checkpoint(trainer: Trainer, path: Path, keep: int = 1) -> None:
-    """Write a checkpoint, whole or not at all, in place of the newest one at ``path``.
-
-    With ``keep`` above 1, each also stands under a name with its tokens, `checkpoint-37646440.pt`, until so many later ones were
-    written: after a divergence there is one to go back to.
-    """
+def save_checkpoint(trainer: Trainer, path: Path) -> None:
+    """Write a checkpoint, whole or not at all."""
     content = {
         "format": FORMAT,
         "options": trainer.options.to_dict(),
@@ -211,21 +161,6 @@ def save_checkpoint(trainer: Trainer, path: Path, keep: int = 1) -> None:
     }
     with replacing(path) as temporary:
         torch.save(content, temporary)
-    if keep > 1:
-        _keep(path, trainer.progress.tokens, keep)
-
-
-def _keep(path: Path, tokens: int, keep: int) -> None:
-    """Give the checkpoint a name of its own and remove those that were written earliest, all but `keep`."""
-    named = path.with_name(f"{path.stem}-{tokens}{path.suffix}")
-    named.unlink(missing_ok=True)
-    try:
-        os.link(path, named)  # no second copy: the next save replaces `path`, it does not write into it
-    except OSError:  # a file system without hard links
-        shutil.copyfile(path, named)
-    others = [file for file in path.parent.glob(f"{path.stem}-*{path.suffix}") if file != named]
-    for file in sorted(others, key=lambda file: file.stat().st_mtime_ns, reverse=True)[keep - 1 :]:
-        file.unlink()
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -253,7 +188,7 @@ def resume(
 
     Args:
         path: of the checkpoint.
-        recipe: must be the run's own, but for `MAY_CHANGE`; where it has no end, the run's own end and fall hold.
+        recipe: must be the run's own, but for `MAY_CHANGE`; where it has no end, the run's own end holds.
         corpus: the same text.
         options: checked against the checkpoint's where given.
 
@@ -272,10 +207,10 @@ def resume(
     if content["corpus"] != corpus.digest:
         raise TrainingError(
             f"{path} was trained on a text with the digest {content['corpus']}, this one has {corpus.digest}: resume with the "
-            "same files in the same order, --vocabulary and --words"
+            "same files in the same order"
         )
     if recipe.max_tokens is None:
-        recipe = replace(recipe, max_tokens=have["max_tokens"], decay_tokens=have["decay_tokens"])
+        recipe = replace(recipe, max_tokens=have["max_tokens"])
     trainer = Trainer.fresh(stored, recipe, corpus, device, dtype)
     with torch.no_grad():
         for name, value in trainer.network.parameters.items():

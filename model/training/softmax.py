@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -69,23 +68,18 @@ class SampledLoss:
     d_target_bias: Tensor
 
 
-def sampled_loss(
-    h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives | None
-) -> SampledLoss:
+def sampled_loss(h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives) -> SampledLoss:
     """Loss and gradients by hand, a few positions at a time, for outputs h [n, p] of one direction in the products' dtype.
 
     targets int64 [n] with the weights [n] of their losses; the softmax's weight [classes, p] and bias [classes], float32 or
-    wider; negatives on h's device, None for the full softmax.
+    wider; negatives on h's device.
     """
     wide = weight.dtype
-    classes = torch.arange(len(weight), device=h.device) if negatives is None else negatives.classes
+    classes = negatives.classes
     rows = weight[classes].to(h.dtype)  # [k, p]
     own = weight[targets]  # [n, p]
-    true_logit = (h.to(wide) * own).sum(1) + bias[targets]  # [n]
-    row_bias = bias[classes]  # [k]
-    if negatives is not None:
-        row_bias = row_bias - negatives.log_expected(classes).to(wide)
-        true_logit = true_logit - negatives.log_expected(targets).to(wide)
+    true_logit = (h.to(wide) * own).sum(1) + bias[targets] - negatives.log_expected(targets).to(wide)  # [n]
+    row_bias = bias[classes] - negatives.log_expected(classes).to(wide)  # [k]
     # A row's own class stands among the candidates once: as itself, not as a negative.
     candidate = torch.searchsorted(classes, targets).clamp_(max=len(classes) - 1)  # [n]
     hit = classes[candidate] == targets  # [n]
@@ -131,19 +125,16 @@ def generator_for(seed: int, batch: int) -> np.random.Generator:
 class SoftmaxRows:
     """The softmax Θs, shared by both directions, weight [classes, p] and bias [classes], and its Adagrad.
 
-    Its accumulator `seen` is one number a row, [classes, 1], or element by element as published, [classes, p + 1].
+    Its accumulator `seen` is one number per row, [classes, 1].
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, rate: float, each_element: bool = False) -> None:
-        """Start with accumulators at 0.1 for rows, 1.0 for elements (bilm-tf)."""
+    def __init__(self, weight: Tensor, bias: Tensor, rate: float) -> None:
         self.weight, self.bias, self.rate = weight, bias, rate
-        n, p = weight.shape
-        self.seen = weight.new_full((n, p + 1), 1.0) if each_element else weight.new_full((n, 1), 0.1)
+        self.seen = weight.new_full((len(weight), 1), 0.1)
 
     def step(self, rows: Tensor, gradient: Tensor, factor: float) -> None:
         """Change distinct rows, int64 [r], by their gradient [r, p + 1], that of the bias last; `factor` of the learning rate."""
-        squares = gradient.square()
-        seen = self.seen[rows] + (squares if self.seen.shape[1] > 1 else squares.mean(1, keepdim=True))
+        seen = self.seen[rows] + gradient.square().mean(1, keepdim=True)
         self.seen[rows] = seen
         change = gradient * (-self.rate * factor / seen.sqrt())  # [r, p + 1]
         self.weight.index_add_(0, rows, change[:, :-1])
@@ -172,21 +163,17 @@ class SoftmaxWeights:
     bias: Tensor
     words: tuple[str, ...]  # the classes behind the boundaries and the unknown word, commonest first: [classes - 3]
 
-    def save(self, path: Path, dtype: Literal["float32", "int8"] = "float32") -> None:
-        """Write one safetensors file, the words as JSON in its metadata.
-
-        int8 is a quarter of the size: each row by a float32 scale of its own, `weight` = `scale` · int8.
-        """
+    def save(self, path: Path) -> None:
+        """Write one safetensors file, the words as JSON in its metadata."""
         weight, bias = (part.detach().float().cpu().contiguous() for part in (self.weight, self.bias))
-        tensors = {"weight": weight, "bias": bias}
-        if dtype == "int8":
-            scale = (weight.abs().amax(1, keepdim=True) / 127).clamp_min(torch.finfo(torch.float32).tiny)  # [classes, 1]
-            tensors = {"weight": (weight / scale).round().to(torch.int8), "scale": scale, "bias": bias}
-        save_file(tensors, path, {"words": json.dumps(self.words, ensure_ascii=False)})
+        save_file({"weight": weight, "bias": bias}, path, {"words": json.dumps(self.words, ensure_ascii=False)})
 
     @classmethod
     def load(cls, path: Path) -> "SoftmaxWeights":
-        """Read what `save` wrote; float32 in either case. TrainingError: no such file, or none that `save` wrote."""
+        """Read what `save` wrote, or the packaged model's softmax, `weight` = `scale` [classes, 1] · int8.
+
+        TrainingError: no such file, or not a softmax.
+        """
         if not path.is_file():
             raise TrainingError(
                 f"{path} does not exist: perplexity needs the softmax that `elmo-store train` leaves beside the weights; a "

@@ -1,7 +1,6 @@
 """``elmo-store train``: a biLM from text.
 
-The published recipe is ``--optimiser adagrad --sampled 8192 --dropout 0.1``. The defaults are a starting point for small models;
-what trained the packaged model, its card gives as a command (more lanes, more negatives, a higher rate).
+The defaults are a starting point for small models; the packaged model's card gives the command that trained it.
 """
 
 import argparse
@@ -9,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,28 +28,20 @@ if TYPE_CHECKING:
     from model.training.corpus import Corpus
     from model.training.evaluate import Evaluation
     from model.training.softmax import SoftmaxWeights
-    from model.training.trainer import Recipe, Trainer
+    from model.training.trainer import Trainer
     from transforms.inputs.records import Split
 
-DEFAULTS = {
-    "adamw": {"rate": 2e-3, "softmax_rate": 0.1, "clip": 1.0},
-    "adagrad": {"rate": 0.2, "softmax_rate": 0.2, "clip": 10.0},
-}
 DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
 SOFTMAX = "softmax.safetensors"
 HELDOUT = "heldout.json"
-HELDOUT_SENTENCES = 1000  # that are measured on the way
-REPORT_SECONDS, CHECKPOINT_SECONDS = 15.0, 300.0  # between two
-KEPT_CHECKPOINTS = 2
+HELDOUT_TOKENS, HELDOUT_SENTENCES = 5_000_000, 1000  # tokens of training between two points, and what they are measured on
 TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
 FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads,
-softmax.safetensors, which perplexity needs and embedding does not, and training/ with the checkpoints, the curve, the
-held-out points, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
-weights so far; --resume continues exactly from there. --resume FILE continues another run's checkpoint in a new folder,
-for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own. Without
---max-tokens, --resume keeps the run's end. On resume you may change the rate, warm-up, negatives and the end.
+softmax.safetensors, which perplexity needs and embedding does not, and training/ with the checkpoint, the curve and the
+held-out points. Ctrl-C leaves a checkpoint and the weights so far; --resume continues exactly from there. Without
+--max-tokens, --resume keeps the run's end. On resume you may change the rate, the negatives and the end.
 
 --evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout, and
 leaves them in FOLDER/training/heldout.json.
@@ -76,46 +67,26 @@ def _add_reading(group: argparse._ActionsContainer) -> None:
     for name in ("input_format", "text_field", "tokenizer"):
         add_embed_option(group, name)
     add_option(
-        group, "--heldout", "texts to measure perplexity on at the end, each as a whole", [], "none", nargs="+", metavar="TEXT"
-    )
-    add_option(
-        group, "--heldout-every", f"also measure every N tokens, on the first {HELDOUT_SENTENCES:,} sentences of the first text",
-        unset="only at the end", type=count,
-    )  # fmt: skip
-    add_option(
-        group, "--vocabulary", "words of the softmax, commonest first: first column of tab-separated lines, .xz and such allowed",
-        unset="counted in the text", metavar="FILE",
+        group, "--heldout", "texts to measure perplexity on at the end, each as a whole; on the way, every "
+        f"{HELDOUT_TOKENS // 10**6} million tokens, {HELDOUT_SENTENCES:,} sentences of the first", [], "none", nargs="+",
+        metavar="TEXT",
     )  # fmt: skip
 
 
 def _add_recipe(group: argparse._ActionsContainer) -> None:
-    add_option(group, "--optimiser", "adagrad = as published", "adamw", choices=tuple(DEFAULTS))
-    unset = ", ".join(f"{values['rate']:g} {optimiser}" for optimiser, values in DEFAULTS.items())
-    add_option(group, "--rate", "learning rate", unset=unset, type=above_zero)
+    add_option(group, "--rate", "learning rate", 2e-3, type=above_zero)
     add_option(group, "--dropout", "dropout on x and each layer's output", 0.0, type=share, metavar="P")
-    add_option(group, "--sampled", "negative samples per batch; 0 = full softmax", 2048, type=natural)
+    add_option(group, "--sampled", "negative samples per batch", 2048, type=count)
     add_option(group, "--lanes", "streams of text side by side in a batch", 128, type=count)
-    add_option(group, "--warmup-tokens", "tokens over which the rate rises", 1_000_000, type=natural, dest="warmup")
-    add_option(
-        group, "--decay-tokens", "tokens at the end over which the rate falls to zero", unset="a quarter of --max-tokens",
-        type=natural,
-    )  # fmt: skip
-    add_option(
-        group, "--shuffle", "also read the first pass in an order drawn by --seed, as later ones are", False, "in the text's own"
-    )
     add_option(group, "--seed", "seed of everything that is drawn", 1, type=natural)
 
 
 def _add_length(group: argparse._ActionsContainer) -> None:
-    add_option(group, "--max-tokens", "tokens of text to train on", unset="the text once", type=count)
     add_option(
-        group, "--hours", "stop after so many hours; without --max-tokens the rate falls to zero over the last quarter",
-        unset="no bound", type=above_zero,
+        group, "--max-tokens", "tokens of text to train on; over the last quarter the rate falls to zero", unset="the text once",
+        type=count,
     )  # fmt: skip
-    add_option(
-        group, "--resume", "continue the run in --output, or from this checkpoint", unset="begin", nargs="?", const="",
-        metavar="CHECKPOINT",
-    )  # fmt: skip
+    add_option(group, "--resume", "continue the run in --output", False)
     add_option(group, "--device", "auto = a GPU if there is one", "auto", choices=("auto", "cpu", "cuda"))
     add_option(
         group, "--precision", "precision of products; weights, cell and sums are float32", "bfloat16",
@@ -127,36 +98,27 @@ def _add_length(group: argparse._ActionsContainer) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """CommandError for options that make no sense together."""
-    for problem in _problems(args):
-        raise CommandError(Exit.BAD_USAGE, problem)
-
-
-def _problems(args: argparse.Namespace) -> Iterator[str]:
     if args.evaluate is not None:
         if args.inputs or not args.heldout:
-            yield "--evaluate FOLDER takes the texts as --heldout TEXT … and no others: name at least one there"
+            problem = "--evaluate FOLDER takes the texts as --heldout TEXT … and no others: name at least one there"
+            raise CommandError(Exit.BAD_USAGE, problem)
         return
     missing = [name for name in ("inputs", "options", "output") if not getattr(args, name)]
     if missing:
         names = ", ".join("TEXT" if name == "inputs" else f"--{name}" for name in missing)
-        yield f"training needs TEXT, --options and --output: give {names}"
-    if args.heldout_every is not None and not args.heldout:
-        yield "--heldout-every has no text to measure on: give --heldout"
-    if args.decay_tokens is not None and args.max_tokens is None and args.hours is not None:
-        yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
+        raise CommandError(Exit.BAD_USAGE, f"training needs TEXT, --options and --output: give {names}")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
-    """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there."""
+    """Texts and shape, and the run's folder; of ``--evaluate`` the file that it leaves there."""
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
         return locations.Touched(texts, [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
-    options = None if args.options == DEFAULT_MODEL else args.options
-    named = (("--options", options), ("--vocabulary", args.vocabulary), ("--resume", args.resume))
-    files = [locations.file(option, path) for option, path in named if path]
+    named = args.options not in (None, DEFAULT_MODEL)
+    files = [locations.file("--options", args.options)] if named else []
     output = [locations.output(args.output)]
-    # A run that is resumed may be told the options and words that it wrote itself.
-    return locations.Touched([*texts, *files], output) if args.resume is None else locations.Touched(texts, output, own=files)
+    # A run that is resumed may be told the options that it wrote itself.
+    return locations.Touched(texts, output, own=files) if args.resume else locations.Touched([*texts, *files], output)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -180,28 +142,25 @@ def _train(args: argparse.Namespace) -> int:
     from model.options import read_options
 
     output = Path(args.output)
-    folder = output / TRAINING
-    if args.resume is None and (folder / "checkpoint.pt").exists():
+    if not args.resume and (output / TRAINING / "checkpoint.pt").exists():
         raise CommandError(Exit.REFUSED, f"{output} already holds a run: add --resume to continue it, or name another --output")
     options = model_options(DEFAULT_MODEL) if args.options == DEFAULT_MODEL else read_options(args.options)
-    corpus = _corpus(args, folder / "corpus")
+    corpus = _corpus(args)
     heldout = _heldout(args)
-    trainer = _trainer(args, options, corpus, folder)
-    if not args.quiet:
-        parameters = sum(value.numel() for value in trainer.network.parameters.values())
-        print(
-            f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
-            f"{corpus.vocabulary.n_classes - 3:,} of them distinguished; {parameters:,} "
-            f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
-            flush=True,
-        )
-    ended = _run_training(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
+    trainer = _trainer(args, options, corpus)
+    say: Callable[[str], None] = (lambda _: None) if args.quiet else partial(print, flush=True)
+    parameters = sum(value.numel() for value in trainer.network.parameters.values())
+    say(
+        f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
+        f"{corpus.vocabulary.n_classes - 3:,} of them distinguished; {parameters:,} "
+        f"parameters without the softmax; from token {trainer.progress.tokens:,} on"
+    )
+    ended = _run_training(trainer, output, heldout, say)
     evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
     progress = trainer.progress
-    say = (lambda _: None) if args.quiet else print
     say(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
-    _report(evaluations, folder, say)
-    if ended == "tokens":
+    _report(evaluations, output / TRAINING, say)
+    if ended:
         return Exit.COMPLETE
     print("Stopped before the end; rerun the same command with --resume to continue.", file=sys.stderr)
     return Exit.INCOMPLETE
@@ -260,51 +219,27 @@ def _sentences(splits: "Sequence[Split]", settings: Any, args: argparse.Namespac
         print(f"{quantity(refused, 'record')} of {what} can't be read and left out, the first as above", file=sys.stderr)
 
 
-def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
-    """The text as numbers: from an earlier run where it is of the same files, otherwise read."""
+def _corpus(args: argparse.Namespace) -> "Corpus":
+    """The text as numbers."""
     from model.errors import TrainingError
     from model.training.corpus import Corpus
     from model.training.trainer import Recipe
-    from transforms.inputs.records import input_fingerprint
 
     splits, settings = _splits(args.inputs, args)
-    identity = {
-        "input": input_fingerprint(splits),
-        "reading": settings.to_dict(),
-        "vocabulary": args.vocabulary,
-    }
-    marker = folder / "source.json"
-    if marker.exists() and json.loads(marker.read_text(encoding="utf-8")) == identity:
-        return Corpus.load(folder)
-    words = None if args.vocabulary is None else _vocabulary(args.vocabulary)
-    corpus = Corpus.encode(_sentences(splits, settings, args, "TEXT"), Recipe.n_words, words)
+    corpus = Corpus.encode(_sentences(splits, settings, args, "TEXT"), Recipe.n_words)
     if args.lanes * Recipe.unroll >= len(corpus.types):
         raise TrainingError(
             f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x {Recipe.unroll}: "
             "give more text or fewer lanes"
         )
-    corpus.save(folder)
-    marker.write_text(json.dumps(identity), encoding="utf-8")
     return corpus
 
 
-def _vocabulary(path: str) -> list[str]:
-    """The words of a vocabulary file: its first column."""
-    from pipeline.cli.label_files import lines_of
-    from transforms.inputs.records import InputError
-
-    try:
-        words = [line.split("\t", 1)[0] for _, line in lines_of(path)]
-    except (OSError, ValueError) as error:
-        raise InputError(path, f"the vocabulary can't be read: {error}") from error
-    return [word for word in words if word]
-
-
-def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus", folder: Path) -> "Trainer":
+def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus") -> "Trainer":
     import torch
 
     from model.training.run import CHECKPOINT, resume
-    from model.training.trainer import FALL, Trainer
+    from model.training.trainer import Recipe, Trainer
 
     device = args.device
     if device == "auto":
@@ -312,55 +247,22 @@ def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus",
     elif device == "cuda" and not torch.cuda.is_available():
         raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch sees no GPU here; take --device cpu or auto")
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
-    recipe = _recipe(args)
-    if args.resume is None:
-        trainer = Trainer.fresh(options, recipe, corpus, device, dtype)
-    else:
-        trainer = resume(Path(args.resume or folder / CHECKPOINT), recipe, corpus, options, device, dtype)
-    if trainer.recipe.max_tokens is None and args.hours is None:
-        fall = round(FALL * corpus.n_words) if args.decay_tokens is None else args.decay_tokens
-        trainer.recipe = replace(trainer.recipe, max_tokens=corpus.n_words, decay_tokens=fall)
-    return trainer
-
-
-def _recipe(args: argparse.Namespace) -> "Recipe":
-    """The recipe asked for; without --max-tokens it has no end yet."""
-    from model.training.trainer import FALL, Recipe
-
-    values = {field.name: getattr(args, field.name) for field in fields(Recipe) if hasattr(args, field.name)}
-    values |= DEFAULTS[args.optimiser] | ({} if args.rate is None else {"rate": args.rate})
-    if args.decay_tokens is None:
-        values["decay_tokens"] = round(FALL * (args.max_tokens or 0))
-    return Recipe(**values)
+    recipe = Recipe(
+        seed=args.seed, lanes=args.lanes, sampled=args.sampled, rate=args.rate, dropout=args.dropout, max_tokens=args.max_tokens
+    )
+    if args.resume:
+        return resume(Path(args.output, TRAINING, CHECKPOINT), recipe, corpus, options, device, dtype)
+    return Trainer.fresh(options, replace(recipe, max_tokens=args.max_tokens or corpus.n_words), corpus, device, dtype)
 
 
 def _run_training(
-    args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tuple[str, list[tuple[str, ...]]] | None
-) -> str:
-    """Train, then write the weights; why it ended."""
+    trainer: "Trainer", output: Path, heldout: list[tuple[str, list[tuple[str, ...]]]], say: Callable[[str], None]
+) -> bool:
+    """Train, then write the weights; whether the end was reached."""
     from model.training.run import HeldOut, RunSettings, run
 
-    say = (lambda _: None) if args.quiet else partial(print, flush=True)
-
-    def on_point(tokens: int, evaluation: "Evaluation") -> None:
-        forward, backward = evaluation.perplexity
-        say(f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward")
-
-    folder = output / TRAINING
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "recipe.json", asdict(trainer.recipe))
-    vocabulary = trainer.corpus.vocabulary
-    words = "".join(f"{word}\n" for word in vocabulary.types[: vocabulary.n_classes])
-    (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
-    settings = RunSettings(
-        hours=args.hours,
-        on_progress=lambda report: say(report.line()),
-        report_seconds=REPORT_SECONDS,
-        checkpoint_seconds=CHECKPOINT_SECONDS,
-        keep=KEPT_CHECKPOINTS,
-        heldout=heldout and HeldOut(heldout[0], heldout[1][:HELDOUT_SENTENCES], args.heldout_every, on_point),
-    )
-    ended = run(trainer, folder, settings)
+    points = HeldOut(heldout[0][0], heldout[0][1][:HELDOUT_SENTENCES], HELDOUT_TOKENS) if heldout else None
+    ended = run(trainer, output / TRAINING, RunSettings(say, heldout=points))
     weights = trainer.network.weights()
     weights.save_hdf5(output)
     weights.save_safetensors(output / "weights.safetensors")
@@ -396,11 +298,7 @@ def _report(evaluations: "dict[str, Evaluation]", folder: Path, say: Callable[[s
         rows.append({"text": path, **asdict(evaluation), "perplexity": evaluation.perplexity})
     if rows:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_json(folder / HELDOUT, rows)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        (folder / HELDOUT).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
 COMMANDS = {"train": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG, loads="PyTorch")}

@@ -50,7 +50,7 @@ def test_every_option_says_its_default_or_that_it_is_required() -> None:
         "embed x --output",
         "verify . --recompute 1 --model",
         "convert . --output x --states",
-        "train x --options default --output y --vocabulary",
+        "train x --output y --options",
         "mix . --output x --weights",
     ],
 )

@@ -91,14 +91,14 @@ def test_buffers_that_stay_hold_one_batch_after_the_other(small_options: BiLMOpt
     trainer = Trainer.fresh(small_options, recipe, corpus, dtype=torch.float32)
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
     for k, name in enumerate(DIRECTIONS):
-        kept = GraphedDirection(trainer.network, name, trainer.rows, 2.0)
+        kept = GraphedDirection(trainer.network, name, trainer.rows)
         state = trainer.network.zero_state(recipe.lanes)
         for index in range(3):
             prepared = trainer.prepare(epoch.batch(index), index)
             read = torch.randn(*prepared.batch.inputs.shape[1:], small_options.projection_dim)
             targets, weights = (torch.from_numpy(part[k]) for part in (prepared.batch.targets, prepared.batch.weights))
             batch = DirectionBatch(read, state, targets, weights, prepared.negatives)
-            want = direction_step(trainer.network, name, trainer.rows, batch, 2.0)
+            want = direction_step(trainer.network, name, trainer.rows, batch)
             got = kept.step(batch)
             kept.wait()
             for mine, theirs in zip(tensors(got), tensors(want), strict=True):

@@ -1,25 +1,25 @@
 """``elmo-store train`` from the command line: what it writes, how it goes on, what it refuses."""
 
 import json
-import lzma
+import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import h5py
 import pytest
-import torch
 
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.training import memory
+from model.training import memory, run
 from pipeline.commands import train
 from pipeline.main import main
 
 
 @pytest.fixture(autouse=True)
 def memory_habits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command changes how its process keeps memory: not in the process of the tests. Every batch is reported."""
-    monkeypatch.setattr(train, "REPORT_SECONDS", 0.0)
+    """The command changes how its process keeps memory: not in the process of the tests. Held-out points come often."""
+    monkeypatch.setattr(train, "HELDOUT_TOKENS", 250)
     monkeypatch.setattr(memory, "keep_freed_memory", lambda: True)
 
 
@@ -39,7 +39,7 @@ def options_file(small_options: BiLMOptions, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(text: Path, options_file: Path, folder: Path) -> list[str]:
-    asked = f"train {text} --options {options_file} --output {folder} --lanes 2 --sampled 6 --warmup-tokens 300"
+    asked = f"train {text} --options {options_file} --output {folder} --lanes 2 --sampled 6"
     return asked.split()
 
 
@@ -60,15 +60,14 @@ def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
     assert held["predictions"] == 2400
     assert all(1.5 < perplexity < 12 for perplexity in held["perplexity"])
     assert (folder / "training" / "curve.tsv").read_text().startswith("tokens\tseconds\tloss_forward")
-    assert (folder / "training" / "vocabulary.txt").read_text().splitlines()[3] in (".", "dog", "the")
 
 
 def test_evaluate_prints_what_training_found_and_needs_the_softmax(
     command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*command, "--max-tokens", "600", "--heldout", str(text), "--heldout-every", "250"]) == 0
+    assert main([*command, "--max-tokens", "600", "--heldout", str(text)]) == 0
     said = capsys.readouterr().out
-    assert said.count("| held-out perplexity") == 3
+    assert said.count("| held-out perplexity") == 3  # at 250, at 500 and at the end
     (at_end,) = [line for line in said.splitlines() if line.startswith("held-out ")]
     (folder / "training" / "heldout.json").unlink()
     assert main(["train", "--evaluate", str(folder), "--heldout", str(text)]) == 0
@@ -83,39 +82,21 @@ def test_evaluate_prints_what_training_found_and_needs_the_softmax(
     assert capsys.readouterr().out.splitlines() == [at_end]
 
 
-def test_resume_without_an_end_keeps_the_runs_own(command: list[str], folder: Path) -> None:
-    assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--hours", "1e-9", "--quiet"]) == 4
-    assert main([*command, "--quiet", "--resume"]) == 0
-    content = torch.load(folder / "training" / "checkpoint.pt", weights_only=True)
-    assert (content["recipe"]["max_tokens"], content["recipe"]["decay_tokens"]) == (900, 300)
-    assert 900 <= content["progress"]["tokens"] < 960
-
-
-def test_stopped_and_resumed_is_the_same_model_as_never_stopped(command: list[str], folder: Path, tmp_path: Path) -> None:
+def test_stopped_and_resumed_is_the_same_model_as_never_stopped(
+    command: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fingerprint(place: Path) -> str:
         return BiLMWeights.load(str(place)).fingerprint
 
     other = tmp_path / "other"
     straight = [str(other) if part == str(folder) else part for part in command]
-    assert main([*straight, "--max-tokens", "900", "--decay-tokens", "300", "--quiet"]) == 0
-    # Hours that are over at once: one batch a run.
-    assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--hours", "1e-9", "--quiet"]) == 4
+    assert main([*straight, "--max-tokens", "900", "--quiet"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "_signals", lambda: nullcontext([signal.SIGTERM]))  # which comes with the first batch
+        assert main([*command, "--max-tokens", "900", "--quiet"]) == 4
     assert fingerprint(folder) != fingerprint(other)
-    assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--quiet", "--resume"]) == 0
+    assert main([*command, "--quiet", "--resume"]) == 0  # to the run's own end
     assert fingerprint(folder) == fingerprint(other)
-    assert len(list((folder / "training").glob("checkpoint-*.pt"))) == 2  # each run's, by default
-
-
-def test_a_run_forks_from_anothers_checkpoint_and_leaves_it_alone(command: list[str], folder: Path, tmp_path: Path) -> None:
-    assert main([*command, "--max-tokens", "600", "--decay-tokens", "0", "--quiet"]) == 0
-    checkpoint = folder / "training" / "checkpoint.pt"
-    before = checkpoint.read_bytes()
-    fork = tmp_path / "fork"
-    forked = [str(fork) if part == str(folder) else part for part in command]
-    assert main([*forked, "--resume", str(checkpoint), "--max-tokens", "900", "--decay-tokens", "300", "--quiet"]) == 0
-    assert checkpoint.read_bytes() == before
-    tokens = torch.load(fork / "training" / "checkpoint.pt", weights_only=True)["progress"]["tokens"]
-    assert tokens >= 900
 
 
 def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,13 +105,6 @@ def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, c
     assert "add --resume to continue it" in capsys.readouterr().err
     assert main([*command, "--max-tokens", "100", "--quiet", "--resume", "--lanes", "3"]) == 3
     assert "lanes: 2 there, 3 asked for" in capsys.readouterr().err
-
-
-def test_a_vocabulary_file_decides_what_is_told_apart(command: list[str], folder: Path, tmp_path: Path) -> None:
-    words = tmp_path / "words.tsv.xz"
-    words.write_bytes(lzma.compress(b"\xef\xbb\xbfdog\t9\r\n.\r\nunseen\t7\n"))
-    assert main([*command, "--vocabulary", str(words), "--max-tokens", "100", "--quiet"]) == 0
-    assert (folder / "training" / "vocabulary.txt").read_text().splitlines() == ["</S>", "<S>", "<UNK>", "dog", ".", "unseen"]
 
 
 @pytest.mark.parametrize(
@@ -155,10 +129,8 @@ def test_texts_that_cannot_be_trained_on(
     ("extra", "code", "message"),
     [
         (["--options", "nowhere.json"], 3, "nowhere.json"),
-        (["--vocabulary", "nowhere.tsv"], 3, "nowhere.tsv"),
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
-        (["--heldout-every", "10"], 2, "give --heldout"),
         (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes the texts as --heldout"),
     ],
 )
@@ -174,10 +146,9 @@ def test_what_never_begins_says_why(
     [
         ("--lanes", "0", "0 is out of range: give 1 or more"),
         ("--dropout", "1", "1 is out of range: give a number of at least 0 and below 1"),
-        ("--hours", "0", "0 is out of range: give a number above 0"),
         ("--rate", "nan", "nan is out of range: give a number above 0"),
-        ("--sampled", "-1", "-1 is out of range: give 0 or more"),
-        ("--heldout-every", "x", "invalid int value: 'x'"),
+        ("--sampled", "0", "0 is out of range: give 1 or more"),
+        ("--max-tokens", "x", "invalid int value: 'x'"),
     ],
 )
 def test_numbers_out_of_range(

@@ -1,8 +1,6 @@
 """Training as a whole: it learns, it resumes exactly, it exports what it trained, and it cannot see what it predicts."""
 
-import itertools
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,8 +49,8 @@ def test_it_learns_what_there_is_to_learn(done: Trainer, sentences: list[list[st
         assert 1.7 < perplexity < 2.4  # 11 at the start
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
-    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_gradient_that_is_not_finite_ends_the_run_and_changes_nothing(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer.fresh(small_options, recipe, corpus)
     steps = trainer.train()
@@ -68,30 +66,15 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
         return clip(parameters, *args, **kwargs)
 
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spoilt)
-    step = next(steps)
-    assert math.isnan(step.norm)
-    assert step.predictions == (0.0, 0.0)
-    assert trainer.progress.passed_over == 1
-    assert trainer.progress.batches == 2
-    assert "not finite" in caplog.text
+    with pytest.raises(TrainingError, match="diverged"):
+        next(steps)
+    assert trainer.progress.batches == 1
     assert all(torch.equal(value, before[name]) for name, value in trainer.network.parameters.items())
     assert torch.equal(trainer.rows.weight, softmax)
-    assert not any(part.any() for direction in trainer.states for layer in direction for part in layer)
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip)
-    assert math.isfinite(next(steps).norm)
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spoilt)
-    with pytest.raises(TrainingError, match="diverged"):
-        trained(trainer, 10)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"optimiser": "adagrad", "rate": 0.2, "softmax_rate": 0.2, "clip": 10.0}, {"sampled": 0}]
-)
-def test_loss_goes_down_with_every_optimiser(
-    changes: dict[str, Any], small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
-) -> None:
-    trainer = Trainer.fresh(small_options, replace(recipe, **changes), corpus)  # bfloat16 products
-    losses = trained(trainer, 60)
+def test_loss_goes_down_with_products_in_bfloat16(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+    losses = trained(Trainer.fresh(small_options, recipe, corpus), 60)
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3])
 
 
@@ -99,7 +82,7 @@ def test_loss_goes_down_with_every_optimiser(
 def test_a_resumed_run_is_the_run_that_never_stopped(
     dropout: float, small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
 ) -> None:
-    ours = replace(recipe, dropout=dropout, max_tokens=3000, decay_tokens=1500)
+    ours = replace(recipe, dropout=dropout, max_tokens=2000)
     # The stop falls into the second epoch, whose order of sentences the resumed run has to make again.
     corpus = Corpus(corpus.types[: corpus.starts[60]], corpus.starts[:61], corpus.vocabulary)
     straight = Trainer.fresh(small_options, ours, corpus)
@@ -138,7 +121,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     with pytest.raises(TrainingError, match="other options"):
         run.resume(path, recipe, corpus, replace(small_options, dim=25))
     # As many types, classes and sentences as that text has, in another order: only the digest tells.
-    reordered = Corpus(*shuffle_sentences(corpus.types, corpus.starts, 1), corpus.vocabulary)
+    reordered = Corpus(*shuffle_sentences(corpus.types, corpus.starts, 1, 0), corpus.vocabulary)
     with pytest.raises(TrainingError, match="resume with the same files"):
         run.resume(path, recipe, reordered)
     with pytest.raises(TrainingError, match="digest"):
@@ -189,7 +172,8 @@ def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, se
 @pytest.mark.parametrize("k", [0, 1])
 def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpus) -> None:
     """One word of a text is changed: of the outputs that predict it and come before it, none may change, later ones must."""
-    place = int(corpus.starts[4]) + 2
+    order, starts = shuffle_sentences(np.arange(len(corpus.types), dtype=np.int32), corpus.starts, 1, 0)
+    place = int(order[starts[4] + 2])  # in the fifth sentence that the epoch reads
 
     def outputs(types: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
         batch = Epoch(Corpus(types, corpus.starts, corpus.vocabulary), 0, 1, 60, 1).batch(0)
@@ -210,29 +194,27 @@ def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpu
 def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
 ) -> None:
-    ours = replace(recipe, max_tokens=1500, decay_tokens=500)
+    ours = replace(recipe, max_tokens=1500)
     trainer = Trainer.fresh(small_options, ours, corpus)
-    lines = []
-    ended = run.run(trainer, folder, run.RunSettings(on_progress=lambda report: lines.append(report.line()), report_seconds=0.0))
-    assert ended == "tokens"
+    lines: list[str] = []
+    assert run.run(trainer, folder, run.RunSettings(lines.append, report_seconds=0.0))
     assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.unroll
     assert trainer.recipe.rate_factor(trainer.progress.tokens) == 0.0
     assert "| sampled loss " in lines[-1]
-    assert "perplexity" not in lines[-1]
     assert "tokens/s" in lines[-1]
     assert "h left" in lines[-1]
     curve = (folder / run.CURVE).read_text().splitlines()
     assert len(curve) == 1 + len(lines)
     again = run.resume(folder / run.CHECKPOINT, ours, corpus)
     assert again.progress.tokens == trainer.progress.tokens
-    assert run.run(again, folder, run.RunSettings(hours=0.0)) == "tokens"
+    assert run.run(again, folder)
     assert math.isfinite(again.progress.seconds)
 
 
 def test_what_may_change_does_change(done: Trainer, recipe: Recipe, corpus: Corpus, folder: Path) -> None:
     folder.mkdir()
     run.save_checkpoint(done, folder / "checkpoint.pt")
-    changed = replace(recipe, weight_decay=0.3, rate=5e-3, sampled=4, max_tokens=10**6, decay_tokens=10)
+    changed = replace(recipe, weight_decay=0.3, rate=5e-3, sampled=4, max_tokens=10**6)
     again = run.resume(folder / "checkpoint.pt", changed, corpus, dtype=torch.float32)
     assert [group["weight_decay"] for group in again.optimiser.param_groups] == [0.3, 0.0]
     before = again.network.parameters["proj.weight"].detach().clone()
@@ -245,86 +227,26 @@ def test_what_may_change_does_change(done: Trainer, recipe: Recipe, corpus: Corp
     torch.testing.assert_close(shrunk, 5e-3 * 0.3 * before, rtol=1e-3, atol=1e-7)
 
 
-def test_hours_alone_let_the_rate_fall_and_the_end_stands_in_the_checkpoint(
-    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = itertools.count(step=0.5)  # seconds: one a call
-    monkeypatch.setattr(run.time, "monotonic", lambda: next(clock))
-    trainer = Trainer.fresh(small_options, recipe, corpus)
-    assert trainer.recipe.max_tokens is None
-    seconds: list[float] = []
-    settings = run.RunSettings(60 / 3600, on_progress=lambda report: seconds.append(report.seconds), report_seconds=0.0)
-    ended = run.run(trainer, folder, settings)
-    assert ended == "tokens"
-    assert 50 < seconds[-1] <= 60  # the end set in tokens is reached a little before the hours are over
-    factors = [float(line.split("\t")[4]) for line in (folder / run.CURVE).read_text().splitlines()[1:]]
-    full = factors.index(1.0)
-    falling = [n for n, factor in enumerate(factors) if n > full and factor < 1.0]
-    assert 0.2 < len(falling) / len(factors) < 0.3
-    assert factors[-1] == 0.0
-    assert all(later <= earlier for earlier, later in itertools.pairwise(factors[full:]))
-    again = run.resume(folder / run.CHECKPOINT, recipe, corpus)
-    assert again.recipe == trainer.recipe
-    assert again.recipe.max_tokens is not None
-
-
 def test_heldout_points_are_measured_on_the_way_and_change_nothing(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, sentences: list[list[str]], folder: Path
 ) -> None:
-    ours = replace(recipe, max_tokens=600, decay_tokens=200)
+    ours = replace(recipe, max_tokens=600)
     plain = Trainer.fresh(small_options, ours, corpus)
     run.run(plain, folder / "plain")
     measured = Trainer.fresh(small_options, ours, corpus)
-    told = []
-    heldout = run.HeldOut("spoken", sentences[:20], 250, lambda tokens, found: told.append((tokens, found.perplexity)))
-    run.run(measured, folder / "measured", run.RunSettings(heldout=heldout))
-    assert [tokens // 250 for tokens, _ in told] == [1, 2, 2]  # at 250, at 500 and at the end
-    header, *points = (folder / "measured" / run.POINTS).read_text().splitlines()
-    assert header.split("\t") == ["tokens", "text", "perplexity_forward", "perplexity_backward"]
-    for line, (tokens, (forward, backward)) in zip(points, told, strict=True):
-        assert line == f"{tokens}\tspoken\t{forward:.3f}\t{backward:.3f}"
-    assert told[-1][1][0] < told[0][1][0]
+    lines: list[str] = []
+    run.run(measured, folder / "measured", run.RunSettings(lines.append, heldout=run.HeldOut("spoken", sentences[:20], 250)))
+    told = [line for line in lines if "held-out perplexity" in line]
+    header, *points = [line.split("\t") for line in (folder / "measured" / run.POINTS).read_text().splitlines()]
+    assert header == ["tokens", "text", "perplexity_forward", "perplexity_backward"]
+    assert [int(point[0]) // 250 for point in points] == [1, 2, 2]  # at 250, at 500 and at the end
+    for line, (tokens, name, forward, backward) in zip(told, points, strict=True):
+        assert name == "spoken"
+        assert line == f"{tokens} tokens | held-out perplexity {float(forward):.1f} forward, {float(backward):.1f} backward"
+    assert float(points[-1][2]) < float(points[0][2])
     for name, value in plain.network.parameters.items():
         assert torch.equal(measured.network.parameters[name], value), name
     assert not (folder / "plain" / run.POINTS).exists()
-
-
-@pytest.mark.parametrize("hard_links", [True, False])
-def test_the_checkpoints_before_the_newest_are_kept_and_resume(
-    hard_links: bool,
-    small_options: BiLMOptions,
-    recipe: Recipe,
-    corpus: Corpus,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def no_links(source: Path, target: Path) -> None:
-        raise OSError("not supported")
-
-    if not hard_links:
-        monkeypatch.setattr(os, "link", no_links)
-    trainer = Trainer.fresh(small_options, recipe, corpus)
-    folder.mkdir()
-    newest = folder / run.CHECKPOINT
-    tokens = []
-    for _ in range(4):
-        trained(trainer, 1)
-        run.save_checkpoint(trainer, newest, keep=3)
-        tokens.append(trainer.progress.tokens)
-    kept = [folder / f"checkpoint-{n}.pt" for n in tokens[1:]]
-    assert sorted(folder.glob("checkpoint*.pt")) == sorted([newest, *kept])
-    assert kept[-1].read_bytes() == newest.read_bytes()
-    for path, n in zip(kept, tokens[1:], strict=True):
-        assert run.resume(path, recipe, corpus).progress.tokens == n
-    # Gone back to an older one: what the abandoned branch wrote goes first, though its tokens are more.
-    back = run.resume(kept[0], recipe, corpus)
-    for _ in range(2):
-        run.save_checkpoint(back, newest, keep=3)
-    assert run.read_checkpoint(newest)["progress"]["tokens"] == tokens[1]
-    assert sorted(folder.glob("checkpoint-*.pt")) == sorted(kept)
-    trained(back, 2)
-    run.save_checkpoint(back, newest, keep=2)
-    assert sorted(folder.glob("checkpoint-*.pt")) == sorted([kept[0], kept[2]])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
