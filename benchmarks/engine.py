@@ -23,9 +23,9 @@ import torch.nn.functional as F
 from benchmarks.shared.support import Table, in_turns, machine, options_of, peak_resident
 from benchmarks.shared.texts import SHAPES, Sentences, running_text, take
 from elmo_store.format.layout import state_names
-from model.engine.cpu import step_shape
+from model.engine.cpu import step_lanes
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.products import Int8Linear, PackedLinear, has_amx, onednn_problem
+from model.engine.products import Int8Linear, PackedLinear, onednn_problem
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
@@ -130,8 +130,8 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
     stats = embedder.stats
     print(
         f"    lane fill {stats.cells_used / stats.cells:.1%}, table hits {1 - stats.table_computed / stats.table_wanted:.1%}, "
-        f"word hits {1 - stats.words_computed / stats.words_looked_up:.1%}, shared "
-        f"{1 - stats.cells_used / stats.cells_asked:.1%} of cells, peak memory {peak_resident(os.getpid()) / 2**30:.2f} GiB",
+        f"word hits {1 - stats.words_computed / stats.words_looked_up:.1%}, "
+        f"peak memory {peak_resident(os.getpid()) / 2**30:.2f} GiB",
         flush=True,
     )
 
@@ -174,7 +174,7 @@ def main() -> None:
     if "engine" in args.tables:
         args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
         for name in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:
-            lanes = 2048 if on_gpu else step_shape(weights.options.dim, name, has_amx())[0]
+            lanes = 2048 if on_gpu else step_lanes(weights.options.dim, name)
             settings = EngineSettings(precision=name, device=args.device, lanes=lanes)
             engine(weights, settings, args, text)
 

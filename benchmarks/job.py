@@ -1,18 +1,16 @@
-"""The whole job: ``python -m benchmarks.job [job memory small-files grown]`` prints tables, by default `job`.
+"""The whole job: ``python -m benchmarks.job [job memory grown]`` prints tables, by default `job`.
 
 job          text to store: tokens/s, peak memory, bytes a token and where seconds went. Each run is the command
              ``elmo-store embed`` in a process of its own, start of Python and loading of the model included; after each the
              engine alone computes the same tokens in this process, for the ratio. ``--shape full`` makes a model of the published
              full size with random weights, and takes --tokens of held-out text; else the default model on examples/sample
 memory       is memory flat? Peaks of the command on little and on much made-up text, which may differ by less than 15%
-small-files  many files of three lines of 25 tokens and shards of 64 rows: the work beside the engine, for a task, a part, a shard
 grown        a corpus given again with 1% of new sentences between the old: into its collection, and all computed
 
 Options that are not its own go to ``elmo-store embed``.
 """
 
 import argparse
-import resource
 import statistics
 import sys
 from collections.abc import Callable, Mapping
@@ -29,10 +27,8 @@ from model.files.registry import load_model
 from model.warm import compute_warm
 from transforms.stages.finish import stat_sums
 
-SHARE = 0.85  # of the engine's own rate: what a whole job should reach
 MEMORY_LIMIT, MEMORY_TOKENS = 0.15, (100_000, 10_000_000)
 GROWN_EVERY = 100  # a new sentence after so many old ones
-FILES, LINES, TOKENS_A_LINE, SHARD_ROWS = 8_000, 3, 25, 64  # of small files
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,6 @@ def show(runs: list[JobRun], engine: list[float]) -> None:
     tokens, median = runs[0].sums["tokens"], statistics.median
     sums = {name: median(run.sums[f"seconds_{name}"] for run in runs) for name in ("computing", "reading", "writing")}
     whole, alone = [run.seconds for run in runs], median(engine)
-    gained = (alone - SHARE * sums["computing"]) / tokens  # seconds a token, beyond what the share leaves
     beside = median(whole) - sums["computing"]
     table = Table(f"{tokens:,} tokens", "", "seconds", "least", "most", "tokens/s", label_width=38)
     table.row("whole command", median(whole), min(whole), max(whole), tokens / median(whole))
@@ -113,8 +108,7 @@ def show(runs: list[JobRun], engine: list[float]) -> None:
     table.row("  start of Python, model, warm, text", beside, "", "", "")
     table.row("engine alone", alone, min(engine), max(engine), tokens / alone)
     print(f"job / engine: {alone / median(whole):.1%} whole command, {alone / sums['computing']:.1%} while computing")
-    reached = f"from {SHARE * beside / gained:,.0f} tokens on" if gained > 0 else "at no length of text"
-    print(f"so {SHARE:.0%} of the engine {reached}; {runs[0].stored_bytes / max(1, tokens):,.0f} bytes a token are stored")
+    print(f"{runs[0].stored_bytes / max(1, tokens):,.0f} bytes per token are stored")
     print(f"peak memory of all processes {median(run.peak_bytes for run in runs) / 2**20:,.0f} MiB")
 
 
@@ -132,25 +126,6 @@ def memory(args: argparse.Namespace, folder: Path) -> bool:
     difference = max(peaks) / min(peaks) - 1
     print(f"the peaks differ by {difference:.1%}; the limit is {MEMORY_LIMIT:.0%}")
     return difference < MEMORY_LIMIT
-
-
-def small_files(args: argparse.Namespace, folder: Path) -> None:
-    """A whole job on many small files."""
-    columns = ("tokens", "shards", "seconds", "user s", "system s", "ms a shard")
-    table = Table("small files, a random biLM of 2 × 32/16", "files", *columns)
-    (folder / "files").mkdir()
-    for i in range(FILES):
-        lines = (" ".join(f"word{(i * 31 + line * 7 + j * j) % 5000}" for j in range(TOKENS_A_LINE)) for line in range(LINES))
-        (folder / "files" / f"{i:06d}.tok").write_text("".join(line + "\n" for line in lines))
-    model = write_model(folder / "tiny.safetensors", "tiny")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    options = ["--output", str(folder / "of-files"), "--model", str(model), "--shard-rows", str(SHARD_ROWS), "--quiet"]
-    whole = run_measured("embed", str(folder / "files"), *options, *args.options).seconds
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    tokens = FILES * LINES * TOKENS_A_LINE
-    shards = -(-tokens // SHARD_ROWS)
-    times = (whole, used.ru_utime - before.ru_utime, used.ru_stime - before.ru_stime)
-    table.row(f"{FILES:,}", tokens, shards, *times, 1000 * whole / shards)
 
 
 def grown(args: argparse.Namespace, folder: Path) -> None:
@@ -178,7 +153,7 @@ def grown(args: argparse.Namespace, folder: Path) -> None:
 
 
 TABLES: dict[str, Callable[[argparse.Namespace, Path], bool | None]] = {
-    "job": job, "memory": memory, "small-files": small_files, "grown": grown,
+    "job": job, "memory": memory, "grown": grown,
 }  # fmt: skip
 
 

@@ -36,8 +36,7 @@ def steps(rehearse: bool) -> list[Step]:
     more = ("--rehearse",) if rehearse else ()
     job = (*measured, "job", "--precision", "bfloat16", *more)
     return [
-        Step("tests", 2, tests),
-        Step("stability", 3, (*measured, "stability", "--precision", "float32", "tf32", "bfloat16", *more)),
+        Step("tests", 5, tests),
         Step("engine", 5, (*measured, "engine", *more)),
         Step("job", 3, job),
         Step("job-int8", 2, (*job, "--dtype", "int8")),
@@ -90,19 +89,15 @@ def main() -> int:
     parser = options_of(__doc__)
     parser.add_argument("--minutes", type=float, default=20, help="for all steps together (default: 20)")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the results")
-    parser.add_argument("--only", nargs="+", help="names of steps, of all by default")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, with tiny sizes")
     args = parser.parse_args()
-    todo = steps(args.rehearse)
-    if unknown := set(args.only or ()) - {step.name for step in todo}:
-        parser.error(f"no step {', '.join(sorted(unknown))}: known are {', '.join(step.name for step in todo)}")
     if not args.rehearse:
         import torch
 
         if not torch.cuda.is_available():
             print("no GPU here: PyTorch finds no CUDA device; --rehearse runs the same steps on the CPU", file=sys.stderr)
             return NO_GPU
-    return 0 if run_all([step for step in todo if not args.only or step.name in args.only], args.minutes, args.out) else 1
+    return 0 if run_all(steps(args.rehearse), args.minutes, args.out) else 1
 
 
 if __name__ == "__main__":

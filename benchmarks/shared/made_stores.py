@@ -1,4 +1,4 @@
-"""Stores and HDF5 files of made-up states, any number of sentences, written in this process with the package's own encoders.
+"""Stores of made-up states, any number of sentences, written in this process with the package's own encoders.
 
 The same arguments give the same bytes, and a file that exists is taken as it is, so a folder is a cache between runs.
 """
@@ -112,27 +112,6 @@ def make_store(folder: Path, shape: Shape, states: States | None = None) -> str:
     shards = (support.write_shard(root, manifest, i, rows, tokens, numbers, index) for i in range(manifest.sizes.shards))
     complete_store(root, manifest, checksum(shards), [sentences], [ids])
     return url
-
-
-def make_hdf5(folder: Path, sentences: int, channels: int = 16) -> Path:
-    """One dataset a sentence, as the tools before this one write it: "0", "1", …, each float32 [L+1, n, 2 × channels].
-
-    What they call layers: [x; x], [fwd1; bwd1], [fwd2; bwd2]. A file that exists stays.
-    """
-    import h5py
-
-    path = folder / f"{sentences}x{channels}.hdf5"
-    if path.exists():
-        return path
-    states = pool(channels).transpose(1, 0, 2)  # [2L+1, rows, channels]
-    layers = np.concatenate([states[[0, 1, 3]], states[[0, 2, 4]]], axis=2)  # [L+1, rows, 2 × channels]
-    edges = starts(sentences)
-    unfinished = path.with_suffix(".writing")
-    with h5py.File(unfinished, "w") as file:
-        for number in range(sentences):
-            first = int(edges[number]) % (POOL_ROWS - LONGEST)
-            file.create_dataset(str(number), data=layers[:, first : first + int(edges[number + 1] - edges[number])])
-    return unfinished.rename(path)
 
 
 def make_long_store(folder: Path, sentences: int, distinct_shards: int = 64) -> str:

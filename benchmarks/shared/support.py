@@ -87,20 +87,15 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_c
 
 
 def in_turns(
-    works: Mapping[K, Callable[[], object]],
-    rounds: int,
-    prepare: Mapping[K, Callable[[], object]] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
+    works: Mapping[K, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[K, float]:
-    """Median seconds of each, all called once a round, after one round that does not count; ``prepare`` comes before each.
+    """Median seconds of each, all called once a round, after one round that does not count.
 
     In turns, because a machine that others use drifts by more within minutes than the works differ by.
     """
     taken: dict[K, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            if prepare is not None:
-                prepare[name]()
             taken[name].append(seconds(work, clock))
     return {name: statistics.median(values[1:]) for name, values in taken.items()}
 

@@ -39,12 +39,6 @@ def _sentences(path: Path) -> Iterator[list[str]]:
         yield from (line.split() for line in file)
 
 
-def held_out_lines(form: str) -> Sentences:
-    """The words of all held-out lines: sentences of `tokenised`, paragraphs of `raw`; none where there is no such text."""
-    files = sorted((data_folder() / "corpus" / form / "heldout").glob("*.xz"))
-    return [words for words in chain.from_iterable(map(_sentences, files)) if words]
-
-
 def made_up_words(types: int) -> npt.NDArray[Any]:
     """Words [types] of letters, all different, 2 to 9 characters and more."""
     random = np.random.default_rng(0)

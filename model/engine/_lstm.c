@@ -16,7 +16,7 @@ struct cell {
     const int64_t *begins;
     const float *begin_c;
     char *hidden;
-    int64_t lanes, d, table_stride, c_stride, hidden_stride;
+    int64_t lanes, d;
     float clip;
     int bf16;
 };
@@ -120,16 +120,16 @@ static PyObject *py_use_threads(PyObject *self, PyObject *args) {
 
 static PyObject *py_cell(PyObject *self, PyObject *args) {
     int variant, threads, bf16;
-    long long lanes, d, table_stride, c_stride, hidden_stride;
+    long long lanes, d;
     unsigned long long gates, table, table_row, c, begins, begin_c, hidden;
     float clip;
-    if (!PyArg_ParseTuple(args, "iiiLLLLLKKKKKKKf", &variant, &threads, &bf16, &lanes, &d, &table_stride, &c_stride,
-                          &hidden_stride, &gates, &table, &table_row, &c, &begins, &begin_c, &hidden, &clip))
+    if (!PyArg_ParseTuple(args, "iiiLLKKKKKKKf", &variant, &threads, &bf16, &lanes, &d, &gates, &table, &table_row, &c, &begins,
+                          &begin_c, &hidden, &clip))
         return NULL;
     const struct variant *chosen = variant_at(variant);
     if (!chosen) return NULL;
     struct cell a = {AT(char *, gates), AT(char *, table), AT(int64_t *, table_row), AT(float *, c), AT(int64_t *, begins),
-                     AT(float *, begin_c), AT(char *, hidden), lanes, d, table_stride, c_stride, hidden_stride, clip, bf16};
+                     AT(float *, begin_c), AT(char *, hidden), lanes, d, clip, bf16};
     Py_BEGIN_ALLOW_THREADS;
     if (parallel && threads > 1 && lanes > 1) {
         struct shared work = {chosen, &a};

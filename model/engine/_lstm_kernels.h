@@ -100,10 +100,10 @@ static void NAME(cell)(const struct cell *a, int64_t first, int64_t stop) {
     const int64_t size = a->bf16 ? 2 : 4, d = a->d;
     for (int64_t lane = first; lane < stop; lane++) {
         const char *gates = a->gates + lane * 4 * d * size;
-        const char *word = a->table ? a->table + a->table_row[lane] * a->table_stride * size : gates;
-        float *after = a->c + lane * a->c_stride;
+        const char *word = a->table ? a->table + a->table_row[lane] * 4 * d * size : gates;
+        float *after = a->c + lane * d;
         const float *before = a->begins && a->begins[lane] ? a->begin_c : after;
-        char *hidden = a->hidden + lane * a->hidden_stride * size;
+        char *hidden = a->hidden + lane * d * size;
         if (a->bf16) {
             if (a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 1);
             else NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 0);

@@ -46,23 +46,18 @@ def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
 
 
 def cell(buffers: CellBuffers, variant: int = 0) -> None:
-    """See `cell.cell`; contiguous but for the rows of table, c and hidden. variant: which of `VARIANTS` computes."""
+    """See `cell.cell`; contiguous. variant: which of `VARIANTS` computes."""
     gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
     pointers = _pointers(gates, table, table_row, c, begins, begin_c, hidden)
-    strides = _strides(table, c, hidden)
-    _EXTENSION.cell(variant, torch.get_num_threads(), gates.dtype == torch.bfloat16, *c.shape, *strides, *pointers, clip)
+    _EXTENSION.cell(variant, torch.get_num_threads(), gates.dtype == torch.bfloat16, *c.shape, *pointers, clip)
 
 
 def finish(buffers: OutputBuffers, variant: int = 0) -> None:
     """See `cell.finish`; contiguous but for the rows of h, skip and following. variant: which of `VARIANTS` computes."""
     projected, h, skip, output, following, clip = buffers
-    strides = _strides(h, skip, following)
+    strides = [0 if tensor is None else tensor.stride(0) for tensor in (h, skip, following)]
     pointers = _pointers(projected, h, skip, output, following)
     _EXTENSION.finish(variant, projected.dtype == torch.bfloat16, *projected.shape, *strides, *pointers, clip)
-
-
-def _strides(*tensors: Tensor | None) -> list[int]:
-    return [0 if tensor is None else tensor.stride(0) for tensor in tensors]
 
 
 def _pointers(*tensors: Tensor | None) -> list[int]:

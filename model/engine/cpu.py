@@ -10,7 +10,7 @@ from torch import Tensor
 from model.engine.cell import select_cell
 from model.engine.device import TABLE_BYTES, Device, Direction, Layout
 from model.engine.planning.grid import Limits
-from model.engine.products import has_amx, int8_problem, largest_stable
+from model.engine.products import int8_problem, largest_stable
 from model.engine.settings import EngineSettings, Precision
 from model.engine.word_vectors import WORDS_PER_BLOCK, WordVectors
 from model.files.weights import BiLMWeights
@@ -20,19 +20,12 @@ from model.threads import VECTOR, whole_chunk_threads
 TABLE_ROWS = 1 << 16
 TABLE_BLOCK = 128  # words whose gates are computed in one product, always that many rows
 WINDOW = 64  # steps, at most
-BLOCK_CELLS = 512  # with 256 lanes their gates take 1 MB of the 2 MB of cache that a core with AMX has
 FEWER_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def step_shape(dim: int, precision: Precision, amx: bool) -> tuple[int, int]:
-    """Lanes and blocks of a step of ``dim`` cells where none are asked for. They show in no byte: each gate is a sum of its own.
-
-    Measured without AMX; with it the products are so fast that gates should not leave the
-    cache, which can be measured there only.
-    """
-    lanes = 256 if precision == "bfloat16" or dim <= 2048 else 128
-    blocks = dim // BLOCK_CELLS if amx and precision == "bfloat16" and dim % BLOCK_CELLS == 0 else 1
-    return lanes, blocks
+def step_lanes(dim: int, precision: Precision) -> int:
+    """Lanes of a step of ``dim`` cells where none are asked for, as measured without AMX. They show in no byte."""
+    return 256 if precision == "bfloat16" or dim <= 2048 else 128
 
 
 class CpuDevice(Device):
@@ -50,11 +43,7 @@ class CpuDevice(Device):
             )
         ops = select_cell(self.device, settings.cell)
         self.cell = ops.NAME
-        lanes, blocks = step_shape(options.dim, settings.precision, has_amx())
-        lanes = settings.lanes or lanes
-        blocks = (settings.blocks or blocks) if ops.NAME == "c" else 1
-        if options.dim % blocks:
-            raise ValueError(f"blocks is {blocks}; it must divide the {options.dim} cells of the model")
+        lanes = settings.lanes or step_lanes(options.dim, settings.precision)
         counts = sorted({lanes, *(n for n in FEWER_LANES if n < lanes)})
         if ops.NAME == "torch":  # it computes what is left of a whole vector with other instructions
             counts = [n for n in counts if n * options.dim % VECTOR == 0 or n == lanes]
@@ -70,7 +59,6 @@ class CpuDevice(Device):
             table_rows=min(TABLE_BYTES // (4 * options.dim * settings.dtype.itemsize), TABLE_ROWS),
             table_block=TABLE_BLOCK,
             packed=True,
-            blocks=blocks,
             quantised=settings.quantised,
         )
         self.directions = [Direction(weights, start, k, layout, ops) for k in (0, 1)]

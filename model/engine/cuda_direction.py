@@ -13,7 +13,6 @@ from torch import Tensor
 
 from model.engine.cell import CellOps
 from model.engine.device import Direction, GateTable, Layout, Window, send
-from model.engine.planning.grid import DirectionPlan
 from model.engine.planning.text import BOS_ID
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
@@ -46,12 +45,6 @@ class CudaDirection(Direction):
         # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
         # another thread is capturing.
         return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
-
-    def check(self, plan: DirectionPlan) -> None:
-        """ValueError for a plan of other lanes than this was made for."""
-        if plan.lanes not in self._grids:
-            made_for = " or ".join(map(str, self._grids))
-            raise ValueError(f"a plan of {plan.lanes} lanes does not fit this engine, which was made for {made_for} lanes")
 
     @torch.no_grad()
     def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:

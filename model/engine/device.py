@@ -8,7 +8,6 @@ is a number in an array, so that the same window computes any text.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,6 @@ class Layout:
     table_rows: int  # slots of the gate table; it gets at least those that one step of lanes needs
     table_block: int  # words whose gates are computed in one product, always that many rows
     packed: bool = False  # see `PackedLinear`
-    blocks: int = 1  # groups of cells that are computed one after the other; see `EngineSettings`
     quantised: bool = False  # multiply in 8 bits; dtype is then bfloat16, the device a CPU
 
 
@@ -140,15 +138,7 @@ class Direction:
         def recurrent(weight: Tensor, bias: Tensor | None) -> Linear:
             return Int8Linear(weight, bias, lanes) if layout.quantised else linear(weight, bias, lanes)
 
-        def in_blocks(rows: Tensor) -> Tensor:
-            """i, f, g, o of all cells [4d, …] → those of the first block of cells, of the second, …"""
-            return rows.unflatten(0, (4, layout.blocks, -1)).transpose(0, 1).flatten(0, 2)
-
-        def gates(weight: Tensor, bias: Tensor | None) -> list[Linear]:
-            biases = [None] * layout.blocks if bias is None else in_blocks(bias).chunk(layout.blocks)
-            return [recurrent(*block) for block in zip(in_blocks(weight).chunk(layout.blocks), biases, strict=True)]
-
-        self._gates: list[list[Linear]] = []  # of each layer, one a block
+        self._gates: list[Linear] = []
         self._projections: list[Linear] = []  # d → p
         for j in range(n_layers):
             tensors = weights.direction(DIRECTIONS[k], j + 1)
@@ -156,14 +146,14 @@ class Direction:
             bias[d : 2 * d] += FORGET_BIAS
             weight_ih, weight_hh = tensors["weight_ih"], tensors["weight_hh"]
             if j == 0:
-                self.table_linear = linear(in_blocks(weight_ih), in_blocks(bias), layout.table_block)  # p → 4d, of words
-                self._gates.append(gates(weight_hh, None))  # p → 4d
+                self.table_linear = linear(weight_ih, bias, layout.table_block)  # p → 4d, of words
+                self._gates.append(recurrent(weight_hh, None))  # p → 4d
             else:
-                self._gates.append(gates(torch.cat([weight_ih, weight_hh], dim=1), bias))  # 2p → 4d
+                self._gates.append(recurrent(torch.cat([weight_ih, weight_hh], dim=1), bias))  # 2p → 4d
             self._projections.append(recurrent(tensors["weight_proj"], None))
 
         n_table = max(lanes, layout.table_block, layout.table_rows)
-        self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d], in blocks
+        self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d]
         self.table = GateTable(n_table)
         self._x = torch.empty(0, p, device=device)
 
@@ -182,7 +172,7 @@ class Direction:
     @property
     def step_linears(self) -> list[Linear]:
         """The products whose rows are lanes."""
-        return [*chain(*self._gates), *self._projections]
+        return [*self._gates, *self._projections]
 
     @torch.no_grad()
     def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> Tensor:
@@ -196,7 +186,6 @@ class Direction:
 
         StoppedError: `stop` was set before the last window.
         """
-        self.check(plan)
         self._x = x
         opening = self._open(plan.lanes, generation)
         parts = [(slice(first, first + steps), slice(lanes)) for first, steps, lanes in plan.windows]
@@ -222,11 +211,6 @@ class Direction:
         self._begin_c.copy_(begin_c)
         return opening
 
-    def check(self, plan: DirectionPlan) -> None:
-        """ValueError for more lanes than there are."""
-        if plan.lanes > self._layout.lanes:
-            raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self._layout.lanes}")
-
     def _ready(self, windows: Sequence[Window], generation: int) -> Iterator[Any]:
         """What `run_window` takes of each: here the rows of the gate table [steps, B], and where lanes begin."""
         for words, begins in windows:
@@ -249,15 +233,12 @@ class Direction:
         p, options, ops = self._options.projection_dim, self._options, self._ops
         h0, hidden = self._h0[:lanes], self._hidden[:lanes]  # [B, p], [B, d]
         xh = [both[:lanes] for both in self._xh]  # [B, 2p] each
-        for j, gates_of in enumerate(self._gates):
+        for j, products in enumerate(self._gates):
             h = h0 if j == 0 else xh[j - 1][:, p:]  # [B, p]
             ops.load_h(h, self._begin_h[j], begins)
-            for b, products in enumerate(gates_of):
-                part = slice(b * options.dim // len(gates_of), (b + 1) * options.dim // len(gates_of))
-                table = self._rows[:, 4 * part.start : 4 * part.stop] if j == 0 else None
-                c, begin_c = self._c[j][:lanes, part], self._begin_c[j, part]
-                gates = products(h0 if j == 0 else xh[j - 1])  # [B, 4d / blocks]
-                ops.cell(CellBuffers(gates, table, row, c, begins, begin_c, hidden[:, part], options.cell_clip))
+            gates, table = products(h0 if j == 0 else xh[j - 1]), self._rows if j == 0 else None  # [B, 4d], [slots, 4d]
+            c, begin_c = self._c[j][:lanes], self._begin_c[j]  # [B, d], [d]
+            ops.cell(CellBuffers(gates, table, row, c, begins, begin_c, hidden, options.cell_clip))
             projected = self._projections[j](hidden)  # [B, p]
             skip = xh[j - 1][:, :p] if options.use_skip_connections and j > 0 else None
             following = xh[j][:, :p] if j + 1 < len(self._gates) else None

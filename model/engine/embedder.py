@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from elmo_store.format.numbers import Int8Rows
-from elmo_store.format.words import WordLimit
 from model.characters import boundary_words
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
@@ -29,7 +28,7 @@ from model.engine.planning.host import Group, Host, Prepared
 from model.engine.planning.sequences import WordArray
 from model.engine.planning.text import SentenceRows, Text
 from model.engine.settings import EngineSettings
-from model.engine.states import Dtype, Order, States, Wanted
+from model.engine.states import Dtype, States, Wanted
 from model.engine.word_vectors import WordVectorTable
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
@@ -42,14 +41,12 @@ class EngineStats:
     """What an embedder has done so far."""
 
     rows: int = 0  # returned
-    truncated_words: int = 0  # rows of words that are longer than the model reads
     words_looked_up: int = 0  # tokens of the requests' sentences
     words_computed: int = 0  # words among them that went through the CNN
     table_wanted: int = 0  # cells that asked the gate tables
     table_computed: int = 0  # rows that had to be computed for them
     cells: int = 0  # lanes × steps of all grids
     cells_used: int = 0  # those that computed something
-    cells_asked: int = 0  # tokens, boundaries included, that a grid without sharing would have had
     seconds_words: float = 0.0  # preparing calls and the character CNN
     seconds_lstm: float = 0.0  # from there to the last state
     seconds: float = 0.0  # both
@@ -104,9 +101,7 @@ class Embedder:
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
-        capacity = self._device.word_capacity
-        boundaries = boundary_words(weights.lexicon)
-        self._host = Host(lambda: self._device.limits, capacity, WordLimit.of(self.options.to_dict()), boundaries)
+        self._host = Host(lambda: self._device.limits, self._device.word_capacity, boundary_words(weights.lexicon))
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property
@@ -136,31 +131,24 @@ class Embedder:
         With ``boundaries`` rows are counted with BOS and EOS (see `SentenceRows`). Returns [Σ (stop - first), 2L+1, p] in order
         of request, then row; states in the order x, fwd1, bwd1, fwd2, … ValueError: a sentence does not have the rows asked for.
         """
-        running = self.run(self.prepare(text, boundaries=boundaries), dtype=dtype, order="rows")
-        return cast(npt.NDArray[np.floating], running.result())
+        states = self.run(self.prepare(text, boundaries=boundaries), dtype=dtype).result()
+        return np.ascontiguousarray(cast(npt.NDArray[np.floating], states))
 
     def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
         """All that the host does for a call before the device can begin; any thread may ask. ValueError as of `embed`."""
         with self._preparing:
             return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
 
-    def run(
-        self,
-        prepared: Prepared,
-        *,
-        dtype: Dtype = "float16",
-        states: Sequence[int] | None = None,
-        order: Order = "states",
-    ) -> RunningCall:
+    def run(self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None) -> RunningCall:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
 
-        ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``, ``order``: see `Wanted`.
+        ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``: see `Wanted`.
 
         Raises:
-            ValueError: an unknown dtype or order.
+            ValueError: an unknown dtype.
             torch.OutOfMemoryError: too little memory, however few lanes and rows at once.
         """
-        wanted = Wanted(tuple(range(self.options.n_states) if states is None else states), dtype, order)
+        wanted = Wanted(tuple(range(self.options.n_states) if states is None else states), dtype)
         if self._failed:
             self._x.forget()
             self._failed = False
@@ -179,7 +167,6 @@ class Embedder:
         states = self._device.result(wanted, prepared.n_rows, self.options.projection_dim)
         stats = EngineStats(
             rows=prepared.n_rows,
-            truncated_words=prepared.n_truncated,
             words_looked_up=len(prepared.text.words),
             words_computed=self._x.n_computed - computed_before,
             seconds_words=prepared.seconds + known - began,
@@ -271,4 +258,3 @@ class Embedder:
             direction.table.n_wanted = direction.table.n_computed = 0
             stats.cells += grid.plan.n_cells
             stats.cells_used += grid.plan.n_computed
-            stats.cells_asked += grid.n_asked

@@ -74,12 +74,6 @@ class PackedLinear:
         dense = weight.to(dtype).contiguous()
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(dense, rows) if self.packed else dense
 
-    @property
-    def plain(self) -> tuple[Tensor, Tensor | None]:
-        """Weight [out, in] and bias, of a layer that is not packed."""
-        assert not self.packed
-        return self._weight, self._bias
-
     def __call__(self, x: Tensor, activation: Literal["none", "clip"] = "none", bound: float = 0.0) -> Tensor:
         """Product of x [rows, in] → [rows, out]; `bound` is the ±limit of activation "clip"."""
         if self.packed:

@@ -17,11 +17,8 @@ class EngineSettings:
     # the LSTM's products of 8-bit numbers, all else bfloat16). Cells are float32.
     precision: Precision = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"  # "cpu", "cuda", or "auto" = cuda where there is one
-    # Rows of a step, at most; None = 2048 on a GPU, where it can show in the last bits, and on a CPU as `cpu.step_shape` says.
+    # Rows of a step, at most; None = 2048 on a GPU, where it can show in the last bits, and on a CPU as `cpu.step_lanes` says.
     lanes: int | None = None
-    # Groups of a layer's cells of which a step computes one after the other, gates and cells, so that gates stay in the cache; on
-    # a CPU with the C cell. None = as `cpu.step_shape` says.
-    blocks: int | None = None
     threads: int | None = None  # CPU threads for both directions together, None = PyTorch's number
     # What computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits.
     cell: Literal["auto", "c", "torch"] = "auto"
@@ -33,7 +30,7 @@ class EngineSettings:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
-        for name in ("lanes", "blocks", "threads"):
+        for name in ("lanes", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")

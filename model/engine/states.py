@@ -1,4 +1,4 @@
-"""A call's states in memory: those that are kept, in the store's dtype, one state after the other or one row after the other.
+"""A call's states in memory: those that are kept, in the store's dtype, one state after the other.
 
 Numbers are converted where they are computed, so that a result crosses to the host, and goes to the store, as it is.
 """
@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy.typing as npt
 import torch
@@ -16,30 +16,25 @@ from torch import Tensor
 from elmo_store.format.numbers import GREATEST, GREATEST_SCALE, Int8Rows
 
 Dtype = Literal["float16", "float32", "int8"]
-Order = Literal["states", "rows"]
 CPU_ROWS_AT_ONCE = 512  # that are converted together, so that they stay in the processor's caches
 IDLE_BLOCKS = 2  # that a result may take: of a call that is computed, and one that is written
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which states, and how. ValueError for an unknown dtype or order.
+    """Which states, and how. ValueError for an unknown dtype.
 
     Attributes:
         states: their numbers among x, fwd1, bwd1, …, in the order wanted.
         dtype: as stores have it; int8 numbers come with a scale for each state of each row.
-        order: "states": in memory all rows of the first state come first, then those of the next; "rows": all states of the
-            first row, then those of the next.
     """
 
     states: tuple[int, ...]
     dtype: Dtype = "float16"
-    order: Order = "states"
 
     def __post_init__(self) -> None:
-        for name, known in (("dtype", ("float16", "float32", "int8")), ("order", ("states", "rows"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
+        if self.dtype not in get_args(Dtype):
+            raise ValueError(f"dtype is {self.dtype!r}; known are {', '.join(get_args(Dtype))}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +43,7 @@ class States:
 
     Attributes:
         wanted: which, and how.
-        values: [states, rows, p], the memory in the order that is wanted.
+        values: [states, rows, p].
         scale: float32 [rows, states] of int8, otherwise None. NaN for a state of a row that holds a number that is not finite.
     """
 
@@ -63,8 +58,7 @@ class States:
         scale_bytes = -(-4 * rows * n // 8) * 8 if wanted.dtype == "int8" else 0  # whole words
         block = memory(scale_bytes + rows * n * width * dtype.itemsize)
         values, scale = block[scale_bytes:].view(dtype), block[:scale_bytes].view(torch.float32)
-        by_state = values.view(n, rows, width) if wanted.order == "states" else values.view(rows, n, width).transpose(0, 1)
-        return cls(wanted, by_state, scale[: rows * n].view(rows, n) if wanted.dtype == "int8" else None)
+        return cls(wanted, values.view(n, rows, width), scale[: rows * n].view(rows, n) if wanted.dtype == "int8" else None)
 
     def __len__(self) -> int:
         return self.values.shape[1]
@@ -76,8 +70,7 @@ class States:
 
     def runs(self) -> list[Tensor]:
         """All of it as tensors whose memory has no gaps."""
-        values = [*self.values] if self.wanted.order == "states" else [self.values.transpose(0, 1)]
-        return values if self.scale is None else [*values, self.scale]
+        return [*self.values] if self.scale is None else [*self.values, self.scale]
 
     def put(self, state: int, row: Tensor, numbers: Tensor, index: Tensor) -> None:
         """Rows ``row`` [n] of a state are the rows ``index`` [n] of ``numbers`` [any, p] float32; nothing if it is not kept."""

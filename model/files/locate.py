@@ -69,9 +69,9 @@ def _ask_why(filesystem: Any, path: str) -> None:
         TranslatingCalls(filesystem).info(path)
 
 
-def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
+def fetch(url: str) -> Path:
     """The local path of one file, copied to the cache when remote. UnknownModelError if it is not there."""
-    filesystem, path = _filesystem(url, storage_options)
+    filesystem, path = _filesystem(url)
     with _reaching(url, filesystem):
         if not filesystem.isfile(path):
             _ask_why(filesystem, path)
@@ -79,18 +79,17 @@ def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
         return _fetch(filesystem, path)
 
 
-def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> tuple[Path, Path | None]:
+def find(folder_or_url: str) -> tuple[Path, Path | None]:
     """Find a model's files, bring them to a local disk, and return the paths of weights and options (None: there are none).
 
     Args:
         folder_or_url: a folder or a weights file (.safetensors or .hdf5), as a local path or any fsspec URL.
-        storage_options: what fsspec needs to open the URL.
 
     Raises:
         UnknownModelError: nothing is there.
         WeightsError: a file in a format that can run code when read, or a folder without weights.
     """
-    filesystem, path = _filesystem(folder_or_url, storage_options)
+    filesystem, path = _filesystem(folder_or_url)
     with _reaching(folder_or_url, filesystem):
         weights, options = _find(folder_or_url, filesystem, path.rstrip("/"))
         return _fetch(filesystem, weights), None if options is None else _fetch(filesystem, options)
@@ -198,11 +197,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store"
 
 
-def _filesystem(url: str, storage_options: dict[str, Any] | None) -> tuple[Any, str]:
+def _filesystem(url: str) -> tuple[Any, str]:
     from elmo_store.storage.filesystems import open_filesystem
 
     try:
-        filesystem, path = open_filesystem(url, storage_options)
+        filesystem, path = open_filesystem(url)
     except (ImportError, ValueError) as error:
         raise UnknownModelError(
             f"{url} can't be opened: {error}. Its protocol may need an extra: pip install '.[http]' ([s3], [gcs]) in "

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -91,9 +91,7 @@ class BiLMWeights:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
     @classmethod
-    def load(
-        cls, folder_or_url: str, storage_options: dict[str, Any] | None = None, *, options: str | None = None
-    ) -> "BiLMWeights":
+    def load(cls, folder_or_url: str, *, options: str | None = None) -> "BiLMWeights":
         """Load a folder (options.json beside weights.safetensors or weights.hdf5), one .safetensors or .hdf5 file, or NLPL's zip.
 
         Any fsspec URL will do; what is not on a local disk is copied to the cache first. ``options``: a file in place of the
@@ -105,10 +103,10 @@ class BiLMWeights:
         """
         if folder_or_url.lower().endswith(".zip"):
             with tempfile.TemporaryDirectory() as unpacked:
-                locate.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
+                locate.unpack(locate.fetch(folder_or_url), Path(unpacked), folder_or_url)
                 return cls.load(unpacked)
-        weights, beside = locate.find(folder_or_url, storage_options)
-        path = beside if options is None else locate.fetch(options, storage_options)
+        weights, beside = locate.find(folder_or_url)
+        path = beside if options is None else locate.fetch(options)
         chosen = None if path is None else read_options(path)
         if weights.suffix == ".safetensors":
             return cls.load_safetensors(weights, chosen)

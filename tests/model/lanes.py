@@ -110,7 +110,7 @@ def carried_rows(sentences: Sequences, per_lane: Sequence[int]) -> tuple[Rows, R
     def side(words: WordArray, row: IntArray, row_step: int) -> Rows:
         sequences = Sequences.cut(words, lane_begin[used], lane_length[used])
         # Within a sentence the two directions meet at the same place counted from either end.
-        return Rows(sequences, place[lane], begin - lane_begin[lane] + 1, row, count, row_step, len(words))
+        return Rows(sequences, place[lane], begin - lane_begin[lane] + 1, row, count, row_step)
 
     forward, backward = side(sentences.words, row, 1), side(read_back, row + count - 1, -1)
     return forward, backward, sentences.words[ranges(begin + 1, count)]

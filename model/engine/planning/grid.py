@@ -68,8 +68,6 @@ def schedule(length: IntArray, lanes: int) -> tuple[IntArray, IntArray]:
     In rounds: the lanes in the order in which they are free take a piece each, as long as the next lane is free before all
     that have taken one. Pieces that come longest first make about as many rounds as a lane gets pieces.
     """
-    if lanes < 1:
-        raise ValueError(f"{lanes} lanes; a grid needs at least 1")
     order = np.argsort(-length, kind="stable")
     free = np.arange(lanes)  # step × B + lane, in order
     taken = np.empty(len(length), np.int64)
@@ -152,7 +150,6 @@ class PlannedDirection:
     row: IntArray  # [wanted] the row that it goes to
     bounds: IntArray  # [windows + 1] where each window's states begin in the two
     opening_row: IntArray  # rows that get the state after the boundary
-    n_asked: int  # tokens that a grid without sharing would have had
 
     @classmethod
     def of(cls, side: Rows, lanes: int, limits: Limits) -> "PlannedDirection":
@@ -169,4 +166,4 @@ class PlannedDirection:
         step, window = step[order], window[order]
         index = (step - windows[window, 0]) * windows[window, 2] + cell[order] - step * lanes
         bounds = np.searchsorted(window, np.arange(len(windows) + 1))
-        return cls(plan, index, row[order], bounds, opening_row, side.n_asked)
+        return cls(plan, index, row[order], bounds, opening_row)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elmo_store.format.words import WordLimit
 from model.engine.planning.grid import Limits, PlannedDirection, choose_lanes
 from model.engine.planning.sequences import Rows, WordArray, bounded, sentence_rows
 from model.engine.planning.text import BOS_ID, EOS_ID, Text, WordBook
@@ -37,16 +36,15 @@ class Prepared:
     n_words: int
     groups: list[Group]  # of the call's sentences, in order
     n_rows: int
-    n_truncated: int  # rows of words that are longer than the model reads
     seconds: float  # taken by preparing
 
 
 class Host:
     """Prepares calls; the limits are those of the device that will run them, asked for anew with each plan."""
 
-    def __init__(self, limits: Callable[[], Limits], word_capacity: int, limit: WordLimit, boundaries: tuple[str, str]) -> None:
+    def __init__(self, limits: Callable[[], Limits], word_capacity: int, boundaries: tuple[str, str]) -> None:
         self._limits = limits
-        self._book = WordBook(word_capacity, limit, boundaries)
+        self._book = WordBook(word_capacity, boundaries)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
 
     def prepare(self, text: Text, *, boundaries: bool) -> Prepared:
@@ -58,9 +56,8 @@ class Host:
         vocabulary, offset = self._book.vocabulary, 0 if boundaries else 1
         numbered = Text(vocabulary, words, text.offsets, text.first + offset, text.stop + offset)
         groups = self.groups(numbered, 0, len(text), 0)
-        n_truncated = sum(int(self._book.truncated[group.words].sum()) for group in groups)
         n_rows, seconds = int((text.stop - text.first).sum()), time.perf_counter() - began
-        return Prepared(numbered, vocabulary, len(vocabulary), groups, n_rows, n_truncated, seconds)
+        return Prepared(numbered, vocabulary, len(vocabulary), groups, n_rows, seconds)
 
     def groups(self, text: Text, low: int, high: int, first_row: int) -> list[Group]:
         """Sentences low to high, whose rows begin at first_row, in groups of as many rows as the device takes at once."""

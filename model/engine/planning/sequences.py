@@ -52,15 +52,13 @@ class Rows:
     row: IntArray
     count: IntArray
     row_step: int  # 1 forward, -1 backward
-    n_asked: int  # tokens of the sequences of all picks, repeated ones too
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Rows":
         """The picks of some of the sequences, ``chosen`` [n sequences]."""
         kept = chosen[self.index]  # [picks]
         sequences = Sequences.cut(self.sequences.words, self.sequences.offsets[:-1][chosen], self.sequences.lengths[chosen])
         index = (np.cumsum(chosen) - 1)[self.index[kept]]
-        n_asked = int(self.sequences.lengths[self.index[kept]].sum())
-        return Rows(sequences, index, self.first[kept], self.row[kept], self.count[kept], self.row_step, n_asked)
+        return Rows(sequences, index, self.first[kept], self.row[kept], self.count[kept], self.row_step)
 
 
 def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Sequences:
@@ -103,7 +101,7 @@ def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray) -> tupl
 
     def side(base: WordArray, begin: IntArray, length: IntArray, first: IntArray, row: IntArray, row_step: int) -> Rows:
         sequences, index = _distinct(base, begin, length)
-        return Rows(sequences, index, first, row, count, row_step, int(length.sum()))
+        return Rows(sequences, index, first, row, count, row_step)
 
     forward = side(words, begin, stop, first, row, 1)
     backward = side(reversed_words, len(words) - end, end - begin - first, end - begin - stop, row + count - 1, -1)

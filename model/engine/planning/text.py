@@ -11,7 +11,6 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.format.words import WordLimit
 from model.engine.planning.sequences import IntArray, WordArray
 
 BOS_ID, EOS_ID = 0, 1  # the words of every `WordBook` that come first
@@ -80,35 +79,23 @@ class WordBook:
     """Word → number, from call to call; emptied when it has ``capacity`` words, never in the middle of a call.
 
     Its vocabulary, the words by number, only grows until it is emptied: whoever holds the list may read its first n words.
-    ``limit`` is what the model reads of a word, ``boundaries`` are its words for BOS and EOS.
+    ``boundaries`` are the model's words for BOS and EOS.
     """
 
-    def __init__(self, capacity: int, limit: WordLimit, boundaries: tuple[str, str]) -> None:
+    def __init__(self, capacity: int, boundaries: tuple[str, str]) -> None:
         self._capacity = capacity
-        self._limit = limit
         self._boundaries = boundaries
         self._empty()
 
     def _empty(self) -> None:
         self.vocabulary: list[str] = []  # a new one: its identity says which emptying a number belongs to
         self._ids: dict[str, int] = {}
-        self._truncated = np.zeros(0, bool)
         self._add([*self._boundaries])
 
     def _add(self, words: list[str]) -> None:
         """Number distinct words that have no number yet."""
-        n = len(self._ids)
-        truncated = [self._limit.truncates(word) for word in words]
-        if n + len(words) > len(self._truncated):
-            self._truncated = np.resize(self._truncated, max(n + len(words), min(self._capacity, 2 * n)))
-        self._truncated[n : n + len(words)] = truncated
-        self._ids.update((word, number) for number, word in enumerate(words, n))
+        self._ids.update((word, number) for number, word in enumerate(words, len(self._ids)))
         self.vocabulary += words
-
-    @property
-    def truncated(self) -> npt.NDArray[np.bool_]:
-        """[words] whether the word is longer than the model reads."""
-        return self._truncated[: len(self._ids)]
 
     def numbers(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
         """The number of each of these words, which from now on all have one."""

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from benchmarks.shared.texts import made_up_text, take
-from elmo_store.format.words import WordLimit
+from benchmarks.shared.texts import SHAPES, made_up_text, take
 from model.characters import BOS, EOS
 from model.engine import cell, cuda, cuda_direction, embedder
 from model.engine import device as device_module
@@ -299,12 +298,6 @@ def test_out_of_memory_in_the_character_cnn_halves_its_blocks(
         embed(Embedder(tiny, start, SETTINGS))
 
 
-def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:
-    direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
-    with pytest.raises(ValueError, match="32 lanes"):
-        direction.check(plan_direction(sequences_of([[0, 1]]), 32, Limits([32], 4, 128)))
-
-
 def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many windows it has, and whether the table knows their words; the opening is a plan of its own, once."""
     direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
@@ -416,8 +409,9 @@ OF_WHOLE_TILES = BiLMOptions(3.0, 3.0, True, 64, 512, 2, "relu", ((1, 16), (2, 1
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: that bytes are a sentence's own on one is not tested")
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
-def test_on_a_gpu_bytes_depend_on_the_sentence_alone(precision: Precision) -> None:
-    weights = random_weights(OF_WHOLE_TILES, seed=3)
+@pytest.mark.parametrize("options", [OF_WHOLE_TILES, SHAPES["full"]], ids=["small", "full size"])
+def test_on_a_gpu_bytes_depend_on_the_sentence_alone(precision: Precision, options: BiLMOptions) -> None:
+    weights = random_weights(options, seed=3)
     settings = EngineSettings(device="cuda", precision=precision)
     start = compute_warm(weights)
     assert_bytes_are_a_sentences_own(lambda lanes: Embedder(weights, start, replace(settings, lanes=lanes)))
@@ -437,7 +431,7 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
     lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
     window, long = cuda_direction.WINDOW, cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
     limits = Limits([cuda.LANES], window, window * cuda.LANES, (), True, (cuda.LONG_LANES,), long, cuda.GROUP_ROWS)
-    host = Host(lambda: limits, 1 << 18, WordLimit(), (BOS, EOS))
+    host = Host(lambda: limits, 1 << 18, (BOS, EOS))
     prepared = host.prepare(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), boundaries=False)
     (group,) = prepared.groups
     plans = [grid.plan for side in group.planned for grid in side]

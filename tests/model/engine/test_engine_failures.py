@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from elmo_store.format.words import WordLimit
 from model.engine import device as device_module
 from model.engine import embedder
 from model.engine.cpu import CpuDevice
 from model.engine.cuda import CudaDevice
 from model.engine.device import Device, Direction
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.planning.text import WordBook
 from model.engine.word_vectors import WordVectors
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
@@ -72,7 +72,7 @@ def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
         "gates of words": [(direction, "table_linear") for direction in engine._device.directions],
         "vectors of words": [(WordVectors, "compute")],
         "a step": [(Direction, "_step")],
-        "numbers of words": [(WordLimit, "truncates")],
+        "numbers of words": [(WordBook, "_add")],
     }
     for owner, name in places[failing]:
         fail_once(monkeypatch, owner, name, MemoryError("injected"))

@@ -107,11 +107,6 @@ def test_no_sequences_make_an_empty_grid() -> None:
     assert (len(plan.words), plan.n_computed, plan.n_cells, len(plan.cells)) == (0, 0, 0, 0)
 
 
-def test_no_lanes_are_refused() -> None:
-    with pytest.raises(ValueError, match="0 lanes"):
-        schedule(np.array([1]), 0)
-
-
 def test_plans_are_the_same_each_time() -> None:
     rng = np.random.default_rng(3)
     sequences = list({(1, *map(int, rng.integers(2, 6, int(rng.integers(0, 12))))) for _ in range(200)})

@@ -1,4 +1,4 @@
-"""A call's states as stores have them: which, in which dtype and order; and memory that is used again, but not too soon."""
+"""A call's states as stores have them: which, in which dtype; and memory that is used again, but not too soon."""
 
 import gc
 from typing import Any
@@ -54,35 +54,32 @@ def test_the_scale_of_what_is_not_finite_says_so(number: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
-@pytest.mark.parametrize("order", ["states", "rows"])
 @pytest.mark.parametrize("states", [None, (5, 0, 3)])
 def test_a_result_holds_the_states_wanted_as_they_are_stored(
-    model: Embedder, monkeypatch: pytest.MonkeyPatch, dtype: str, order: str, states: tuple[int, ...] | None
+    model: Embedder, monkeypatch: pytest.MonkeyPatch, dtype: str, states: tuple[int, ...] | None
 ) -> None:
     monkeypatch.setattr(states_module, "CPU_ROWS_AT_ONCE", 7)
     full = model.embed(REQUESTS, boundaries=True, dtype="float32")
     assert full.flags.c_contiguous
     kept = full[:, list(states or range(7))]
-    found = run(model, dtype=dtype, order=order, states=states)
+    found = run(model, dtype=dtype, states=states)
     want = (*quantized(kept),) if dtype == "int8" else (kept.astype(dtype),)
     got = (*found,) if isinstance(found, Int8Rows) else (found,)
     for one, other in zip(got, want, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
-    assert (got[0].transpose(1, 0, 2) if order == "states" else got[0]).flags.c_contiguous
+    assert got[0].transpose(1, 0, 2).flags.c_contiguous
 
 
 def test_what_a_device_copies_has_no_gaps() -> None:
-    for order in ("states", "rows"):
-        states = States.empty(Wanted((0, 2), "int8", order), 9, 4, BlockPool().take)
-        assert sum(run.numel() for run in states.rows(2, 5).runs()) == 5 * 2 * 5
-        assert all(run.is_contiguous() for run in states.rows(2, 5).runs())
+    states = States.empty(Wanted((0, 2), "int8"), 9, 4, BlockPool().take)
+    assert sum(run.numel() for run in states.rows(2, 5).runs()) == 5 * 2 * 5
+    assert all(run.is_contiguous() for run in states.rows(2, 5).runs())
 
 
-def test_an_unknown_dtype_or_order_is_refused(model: Embedder) -> None:
-    for wrong in ({"dtype": "float64"}, {"order": "columns"}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .* known are"):
-            run(model, **wrong)
+def test_an_unknown_dtype_is_refused(model: Embedder) -> None:
+    with pytest.raises(ValueError, match=r"dtype is .* known are"):
+        run(model, dtype="float64")
 
 
 def test_a_shard_is_the_engine_s_own_memory_which_no_other_call_gets_meanwhile(
