@@ -16,7 +16,6 @@ import tarfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -40,19 +39,14 @@ def write_npz(work: Work, paths: Sequence[str], sentences: range) -> None:
         for block in work.blocks(sentences, text=False):
             for number, vectors in block:  # [1, n, 2p]
                 info = zipfile.ZipInfo(f"arr_{number}.npy", EARLIEST)
-                archive.writestr(info, b"".join(_npy(vectors[0])))
+                archive.writestr(info, _npy(vectors[0]))
             work.on_progress(int(block.offsets[-1]))
 
 
-def _npy(array: Array) -> tuple[bytes, memoryview]:
-    """The two parts of a .npy file: what stands before an array's numbers, and they."""
-    return _npy_head(array.shape, array.dtype.str), array.reshape(-1).view(np.uint8).data
-
-
-@lru_cache(4096)
-def _npy_head(shape: tuple[int, ...], dtype: str) -> bytes:
+def _npy(array: Array) -> bytes:
+    """A .npy file."""
     sink = BytesIO()
-    np.lib.format.write_array_header_1_0(sink, {"descr": dtype, "fortran_order": False, "shape": shape})
+    np.save(sink, array)
     return sink.getvalue()
 
 
@@ -67,18 +61,17 @@ def write_tar(work: Work, paths: Sequence[str], sentences: range) -> None:
                 facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens} | kept
                 text = json.dumps(facts, ensure_ascii=False, default=lambda day: day.isoformat()).encode("utf-8", "surrogatepass")
                 _put_member(file, f"{record.index:09d}.json", text)
-                _put_member(file, f"{record.index:09d}.npy", *_npy(vectors[0] if work.vectors.single else vectors))
+                _put_member(file, f"{record.index:09d}.npy", _npy(vectors[0] if work.vectors.single else vectors))
             work.on_progress(int(block.offsets[-1]))
         file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
 
 
-def _put_member(file: BinaryIO, name: str, *content: bytes | memoryview) -> None:
+def _put_member(file: BinaryIO, name: str, content: bytes) -> None:
     """tarfile's own header, the content, and zeros up to whole blocks."""
     info = tarfile.TarInfo(name)
-    info.size = sum(len(part) for part in content)
+    info.size = len(content)
     file.write(info.tobuf(tarfile.PAX_FORMAT))
-    for part in content:
-        file.write(part)
+    file.write(content)
     file.write(bytes(-info.size % tarfile.BLOCKSIZE))
 
 

@@ -18,18 +18,34 @@ _CLIENTS = frozenset((
     "botocore", "aiobotocore", "aiohttp", "azure", "gcsfs", "google", "obstore", "paramiko", "asyncssh", "smbprotocol",
     "requests", "urllib3", "http", "httpx", "httpcore",
 ))  # fmt: skip
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE)
-_NO_UPLOAD = "NoSuchUpload"  # a put in parts of which the end's answer was lost: it is to be put anew
-_EXPIRED = re.compile(r"Expired|RefreshError|TokenRetrieval|UnauthorizedSSO|SSOToken")
-_DENIED = re.compile(r"Credential|Authenti|Unauthenti|Unauthorized|PermissionDenied|SSO|ProfileNotFound|HostKey")
-_EXISTS = re.compile(r"AlreadyExists|Precondition(Error|Failed)")
-_UNREACHABLE = re.compile(
-    r"Connect|Time(d)?out|Disconnected|Payload|Transport|ServiceRe(quest|sponse)|Incomplete|Closed|HTTPClientError|RetryError"
-    r"|SSHException|ProtocolError"
-)
-_BUSY = frozenset({408, 425, 429})
 _PUTS = ("pipe_file", "put_file")  # they need no folder: one that finds nothing finds no bucket
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE)
 MOST_TEXT = 300  # characters of what a client says
+# What an error is: the first row whose pattern is in its facts, the server's code, "HTTP" and the status, names of classes.
+_KINDS: tuple[tuple[str, type[OSError], str], ...] = (
+    # A put in parts of which the end's answer was lost: it is to be put anew.
+    ("NoSuchUpload", OSError, "{where}: {text}"),
+    ("no bucket", BucketNotFoundError, "there is no bucket {bucket} ({text}): make it, or check the name and the endpoint"),
+    ("AlreadyExists|Precondition(Error|Failed)", FileExistsError, "{where}"),
+    (
+        "Expired|RefreshError|TokenRetrieval|UnauthorizedSSO|SSOToken", PermissionError,
+        "the credentials for {where} have expired ({text}): renew them, then rerun the same command",
+    ),
+    (
+        "HTTP40[13] |Forbidden|Credential|Authenti|Unauthenti|Unauthorized|PermissionDenied|SSO|ProfileNotFound|HostKey",
+        PermissionError, "access to {where} is denied ({text}): check the credentials, and what they may do there",
+    ),
+    (  # an answer without a body
+        "^(400)? HTTP400 ", PermissionError,
+        "{where} is refused ({text}): credentials that have expired are one reason; check them",
+    ),
+    (
+        "unreachable|HTTP(408|425|429|5..) |HTTPNone .*(Connect|Time(d)?out|Disconnected|Payload|Transport|Incomplete|Closed"
+        "|ServiceRe(quest|sponse)|HTTPClientError|RetryError|SSHException|ProtocolError|GenericError)",
+        ConnectionError, "{where} can't be reached ({text}): look at the network, the endpoint and the service",
+    ),
+    ("no object", FileNotFoundError, "{where}"),
+)  # fmt: skip
 
 
 def translate_error(error: Exception, where: str, *, put: bool = False) -> Exception:
@@ -43,37 +59,24 @@ def translate_error(error: Exception, where: str, *, put: bool = False) -> Excep
     clients = [each for each in chain if _is_client_s(each)]
     if isinstance(error, StoreError) or not (clients or isinstance(error, OSError | EOFError)):
         return error
-    names = " ".join(kind.__name__ for each in clients for kind in type(each).__mro__)
     status, code, text = _status(chain), _code(chain), _text(clients[0] if clients else error)
-    # Without a number it is no disk's; gcsfs has no class for it.
-    forbidden = (isinstance(error, PermissionError) and error.errno is None) or str(error).startswith("Forbidden")
-    not_found = status == 404 or (isinstance(error, FileNotFoundError) and error.errno is None)
-    if code == _NO_UPLOAD:
-        return OSError(errno.EIO, f"{where}: {text}")
-    if _NO_BUCKET.search(f"{code} {text}") or (put and not_found):
-        bucket = where.rpartition("://")[2].partition("/")[0]
-        return BucketNotFoundError(f"there is no bucket {bucket} ({text}): make it, or check the name and the endpoint")
-    if _EXISTS.search(names):
-        return FileExistsError(where)
-    if _EXPIRED.search(f"{code} {names}"):
-        return PermissionError(f"the credentials for {where} have expired ({text}): renew them, then rerun the same command")
-    if forbidden or status in (401, 403) or _DENIED.search(f"{code} {names}"):
-        return PermissionError(f"access to {where} is denied ({text}): check the credentials, and what they may do there")
-    if status == 400 and code in ("", "400"):  # an answer without a body
-        return PermissionError(f"{where} is refused ({text}): credentials that have expired are one reason; check them")
-    if _is_unreachable(error, clients, names, status):
-        return ConnectionError(f"{where} can't be reached ({text}): look at the network, the endpoint and the service")
-    if not_found:
-        return FileNotFoundError(where)
-    return error if isinstance(error, OSError) else OSError(errno.EIO, f"{where}: {text}")
-
-
-def _is_unreachable(error: Exception, clients: list[BaseException], names: str, status: int | None) -> bool:
+    facts = [code, f"HTTP{status}", *(kind.__name__ for each in clients for kind in type(each).__mro__)]
+    no_number = isinstance(error, OSError) and error.errno is None  # it is no disk's
+    if (no_number and isinstance(error, PermissionError)) or str(error).startswith("Forbidden"):  # gcsfs has no class for it
+        facts.append("Forbidden")
     if isinstance(error, ConnectionError | TimeoutError | EOFError) or str(error) == "Socket is closed":  # paramiko's
-        return True
-    if status is None:
-        return bool(_UNREACHABLE.search(names)) or "GenericError" in names  # obstore's for a request without an answer
-    return status in _BUSY or status >= 500
+        facts.append("unreachable")
+    missing = status == 404 or (no_number and isinstance(error, FileNotFoundError))
+    if _NO_BUCKET.search(f"{code} {text}") or (put and missing):
+        facts.append("no bucket")
+    if missing:
+        facts.append("no object")
+    bucket = where.rpartition("://")[2].partition("/")[0]
+    for pattern, kind, message in _KINDS:
+        if re.search(pattern, " ".join(facts)):
+            said = message.format(where=where, text=text, bucket=bucket)
+            return OSError(errno.EIO, said) if kind is OSError else kind(said)
+    return error if isinstance(error, OSError) else OSError(errno.EIO, f"{where}: {text}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
