@@ -364,7 +364,7 @@ def unversioned(root: Root, named: Collection[str]) -> dict[str, Manifest]:
 def _remove_store(holder: LeaseHolder, name: str) -> None:
     """Remove a member's objects, the manifest last; what is not a store's stays."""
     root = _member_root(holder.root, name)
-    root.remove_many([rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
+    root.remove(*[rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
     root.remove(layout.MANIFEST)
     root.remove_unfinished()
     holder.root.remove_empty(layout.member(name))

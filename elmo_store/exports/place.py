@@ -253,7 +253,7 @@ class Writing:
         """Remove what this export replaces, once it has something to put there."""
         self._holder.check()
         if self._replaced is not None:
-            self.place.root.remove_many([*self._replaced.files, self.place.record_name])
+            self.place.root.remove(*self._replaced.files, self.place.record_name)
         self._replaced = None
 
     def _take_name(self, line: ObjectRecord) -> None:

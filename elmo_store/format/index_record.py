@@ -37,7 +37,7 @@ def record_of(folder: str) -> str:
 def withdraw(root: Root, folder: str) -> None:
     """Make the index of ``folder`` absent, and remove all that it, or one that was not finished, left there."""
     root.remove(record_of(folder))
-    root.remove_many([rel for rel in root.list(folder) if layout.is_ours(rel)])
+    root.remove(*[rel for rel in root.list(folder) if layout.is_ours(rel)])
     root.sweep(folder)
 
 

@@ -4,7 +4,7 @@ docs/store-format.md has the form, docs/development/performance.md what it loses
 however rows are cut into blocks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,11 +90,6 @@ def _check_finite(values: Array, first: int, n: int) -> None:
     if not np.isfinite(values).all():
         row = first + int(np.argwhere(~np.isfinite(values))[0, 0])
         raise ValueError(f"row {row} of these {n} holds a number that is not finite: 8 bits have no place for it")
-
-
-def joined(blocks: Sequence[Int8Rows]) -> Int8Rows:
-    """Rows of several blocks, one after the other. At least one block."""
-    return Int8Rows(np.concatenate([rows.values for rows in blocks]), np.concatenate([rows.scale for rows in blocks]))
 
 
 def assign(out: Array, values: Array) -> None:

@@ -196,7 +196,7 @@ def release(root: Root, run: str) -> None:
     if current is not None and current.run != run:
         return
     for name in [*_heartbeats_of(root, run), *([LEASE] if current else [])]:
-        root.remove_many([name])
+        root.remove(name)
 
 
 def launcher_is_gone(root: Root, lease: Lease, *, sleep: Callable[[float], None] = time.sleep) -> bool:

@@ -269,12 +269,11 @@ class Root:
         """
         return self._written(rel, lambda before: self.objects.put_new(self._name(rel), data, before))
 
-    def remove(self, rel: str) -> None:
-        """Remove the object ``rel``; nothing happens if it is not there. A link in its way is removed, and not followed."""
-        self.remove_many([rel])
+    def remove(self, *rels: str) -> None:
+        """Remove these objects as far as they exist, and on a local disk the folders that this leaves empty.
 
-    def remove_many(self, rels: Sequence[str]) -> None:
-        """Remove these objects, as far as they are there; on a local disk also the folders that this leaves empty."""
+        A link in the way of one is removed, and not followed.
+        """
         if rels:
             self.objects.remove([self._name(rel) for rel in rels], self._before(None))
 

@@ -98,7 +98,7 @@ def clear(root: Root) -> None:
             own = lease.read_lease(root)
             counted = own.since + lease.look_seconds(root) if own else 0.0  # till then what workers of a run before saw may count
             time.sleep(max(pause, counted - time.time()))
-        root.remove_many([rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
+        root.remove(*[rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
         for folder in FOLDERS:  # one that was killed here before left empty ones
             root.remove_empty(folder)
     except Exception as error:  # filesystems raise what they like
@@ -289,7 +289,7 @@ def tidy(root: Root) -> None:
             lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
             root.remove_tree(WORK)
-            root.remove_many([rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
+            root.remove(*[rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
             root.sweep(LEASES)
         lease.release(root, own.run)
 

@@ -1,6 +1,5 @@
 """A job that dies in the middle: from a random put on nothing more is written or removed. For tests in one process."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from elmo_store.storage.root import Root
 
 def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
     """Every put, removal and listing fails from the moment on at which ``left`` puts were made."""
-    put, remove, many, tree = Root.put, Root.remove, Root.remove_many, Root.remove_tree
+    put, remove, tree = Root.put, Root.remove, Root.remove_tree
 
     def check(rel: str) -> None:
         if left[0] < 0 and not rel.startswith(LEASES):  # the lease of a dead process counts as given back
@@ -34,18 +33,14 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
             raise OSError("injected: the process was killed here")
         return put(self, rel, data, **options)
 
-    def dying_remove(self: Root, rel: str) -> None:
-        check(rel)
-        remove(self, rel)
-
-    def dying_many(self: Root, rels: Sequence[str]) -> None:
+    def dying_remove(self: Root, *rels: str) -> None:
         for rel in rels:
             check(rel)
-        many(self, rels)
+        remove(self, *rels)
 
     def dying_tree(self: Root, prefix: str = "") -> None:
         check(prefix)
         tree(self, prefix)
 
-    for name, dying in {"put": dying_put, "remove": dying_remove, "remove_many": dying_many, "remove_tree": dying_tree}.items():
+    for name, dying in {"put": dying_put, "remove": dying_remove, "remove_tree": dying_tree}.items():
         patch.setattr(Root, name, dying)

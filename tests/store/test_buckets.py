@@ -62,7 +62,7 @@ def test_objects_are_put_read_listed_and_removed(root: Root, tmp_path: Path) -> 
     assert (tmp_path / "back").read_bytes() == data * 30
     root.remove("a")
     root.remove("a")
-    root.remove_many(["b/c", "a"])
+    root.remove("b/c", "a")
     assert root.list() == [*sorted(names[2:]), "empty"]
     root.remove_tree("b")
     root.remove_tree("b")

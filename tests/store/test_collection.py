@@ -237,18 +237,18 @@ def killed_at(moment: int, work: Callable[[], Any], monkeypatch: pytest.MonkeyPa
     changes = itertools.count()
 
     def dies(change: Callable[..., Any]) -> Callable[..., Any]:
-        def call(root: Root, what: Any, *rest: Any, **options: Any) -> Any:
+        def call(root: Root, *what: Any, **options: Any) -> Any:
             number = next(changes)
-            if number == moment and isinstance(what, list):
-                change(root, what[: len(what) // 2], *rest, **options)
+            if number == moment and change.__name__ == "remove":
+                change(root, *what[: len(what) // 2])
             if number >= moment:
                 raise KilledError
-            return change(root, what, *rest, **options)
+            return change(root, *what, **options)
 
         return call
 
     with monkeypatch.context() as patch:
-        for name in ("put", "put_new", "remove", "remove_many", "remove_empty"):
+        for name in ("put", "put_new", "remove", "remove_empty"):
             patch.setattr(Root, name, dies(getattr(Root, name)))
         try:
             work()

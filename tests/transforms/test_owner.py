@@ -53,7 +53,6 @@ WRITES: dict[str, Callable[[Root], Any]] = {
     "put_new": lambda root: root.put_new("c", b"old"),
     "put_new of a file": lambda root: root.put_new("c", Path(__file__)),
     "remove": lambda root: root.remove("a"),
-    "remove_many": lambda root: root.remove_many(["a"]),
     "remove_tree": lambda root: root.remove_tree("folder"),
     "remove_empty": lambda root: root.remove_empty("folder"),
     "remove_unfinished": lambda root: root.remove_unfinished(),

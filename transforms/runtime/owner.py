@@ -125,7 +125,7 @@ class Run:
             if not lease.was_heard(self._root, here.heartbeat, self.name, HEARTBEAT_SECONDS):
                 lease.put_heartbeat(self._root, here.heartbeat, self.name)
                 if lease.read_lease(self._root) is None:  # given back meanwhile: nothing stays beside a complete store
-                    self._root.remove_many([here.heartbeat])
+                    self._root.remove(here.heartbeat)
             here.failed_beats, pause = 0, HEARTBEAT_SECONDS
         except Exception as error:  # filesystems raise what they like
             here.failed_beats += 1

@@ -207,7 +207,7 @@ def _end_run(root: Root, waits: bool = False) -> None:
     ``waits``: but for what the launcher has yet to tell, which removes that.
     """
     if waits:
-        root.remove_many([rel for rel in root.list(WORK) if rel != SUMMARY and not rel.startswith(f"{ENDED}/")])
+        root.remove(*[rel for rel in root.list(WORK) if rel != SUMMARY and not rel.startswith(f"{ENDED}/")])
     else:
         root.remove_tree(WORK)
     if (run := run_of(root)) is not None:
@@ -218,7 +218,7 @@ def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
     known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
     folders = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", PART_GROUPS, IDS)
-    root.remove_many([rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
+    root.remove(*[rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
 
 
 def _markers(root: Root, n: int, read: Callable[[Root, int], M | None]) -> list[M]:

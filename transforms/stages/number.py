@@ -239,5 +239,5 @@ def merge_ids(run: int, root: Root) -> Outcome:
     stats: Stats = {**stamps, REPEATED_IDS: repeated}
     write_marker(root, IdsMarker(run, tables.start, len(tables), records, str(plan["id"]), stats))
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
-        root.remove_many(sources)
+        root.remove(*sources)
     return Outcome(n_retries=retries_of(root).take())
