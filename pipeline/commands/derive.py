@@ -142,11 +142,11 @@ def _mix(args: argparse.Namespace) -> int:
     from pipeline.jobs import pool_job
     from pipeline.runners import preflight
     from pipeline.runners.beam_options import name_job
-    from pipeline.runners.submission import only_prepares
+    from pipeline.runners.submission import template_of
 
     with preflight.opened(args.beam_args) as runner:
-        if made := only_prepares(runner):
-            raise CommandError(Exit.BAD_USAGE, f"--pool takes its files from workers while they run, and can't leave {made}")
+        if template_of(runner):
+            raise CommandError(Exit.BAD_USAGE, "--pool takes its files from workers while they run, and can't leave a template")
         name_job(runner, args.command, args.output, uuid.uuid4().hex)
         touched = _mix_touches(args)
         preflight.check_reach(runner, [touched.reads[0], *touched.writes], shared_disk=args.shared_disk)

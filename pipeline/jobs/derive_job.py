@@ -30,7 +30,7 @@ from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
 from pipeline.progress.metrics import exported
 from pipeline.runners import preflight
-from pipeline.runners.beam_options import is_local
+from pipeline.runners.beam_options import ends_with_command, is_local
 from pipeline.runners.flink import address_of
 from transforms.runtime.owner import owned, run_name
 from transforms.runtime.results import spread
@@ -73,7 +73,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
-        terms = LeaseTerms(is_local(runner), waits, args.take_over, address_of(runner))
+        terms = LeaseTerms(is_local(runner), ends_with_command(runner), waits, args.take_over, address_of(runner))
 
         def earlier_run() -> Manifest | None:
             existing = standing(target, overwrite=overwrite)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import StoreError
@@ -32,12 +32,10 @@ from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
 from pipeline.jobs.preflight import SKIP_VERSION, added_before, check_input, decided, member_of, new_manifest, skip_version
 from pipeline.jobs.spec import EmbedOptions
-from pipeline.runners.accelerators import accelerator_hint
-from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
+from pipeline.runners.beam_options import ENGINES, ends_with_command, is_local, runner_name
 from pipeline.runners.flink import address_of
-from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
-from pipeline.runners.workers import workers_of
+from pipeline.runners.workers import cores, memory_limit, n_local_processes, workers_of
 from transforms.inputs.records import Split, Stream, describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.results import spread
@@ -113,7 +111,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     loading = loading or LoadingModel(options.model, options.start_state)
-    terms = LeaseTerms(is_local(runner), not options.no_wait, options.take_over, address_of(runner))
+    terms = LeaseTerms(is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner))
     output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
@@ -249,7 +247,7 @@ def read_processes(splits: Sequence[Split], weight_bytes: int, call_bytes: int) 
 
 
 def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None) -> dict[str, str]:
-    """Beam's resource hints for the stage that embeds, empty for runners that don't read them. CommandError: a bad accelerator.
+    """Beam's resource hints for the stage that embeds, empty for runners that don't read them.
 
     There they would do harm: a stage with hints has an environment of its own, so a second worker process on every machine.
     """
@@ -257,7 +255,7 @@ def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int,
         return {}
     hints = {"min_ram": f"{worker_gb(weight_bytes, call_bytes)}GB"}
     if accelerator is not None:
-        hints["accelerator"] = accelerator_hint(accelerator, options.view_as(WorkerOptions).machine_type)
+        hints["accelerator"] = accelerator
     return hints
 
 

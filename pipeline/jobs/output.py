@@ -34,7 +34,7 @@ from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
-from pipeline.runners.flink import PAGES, cancel_if_there, is_running
+from pipeline.runners.flink import PAGES, cancel, running
 from transforms.runtime.owner import owned
 from transforms.runtime.work import PROBLEM, REFUSED
 
@@ -174,13 +174,15 @@ class LeaseTerms:
     """How a command holds its output.
 
     Attributes:
-        local: workers end with this process.
+        local: workers are processes of this machine.
+        alone: nothing of the job goes on without this command.
         waits: this process stays until the job ends.
         take_over: push another run aside.
         flink: the address of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
     """
 
     local: bool
+    alone: bool
     waits: bool
     take_over: bool
     flink: str | None = None
@@ -192,19 +194,22 @@ class LeaseTerms:
 
 def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
     """The lease for a new run. CommandError: refused if another run has it, bad location if the output can't be written."""
-    patience = LOCAL_PATIENCE_SECONDS if terms.local else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
+    patience = LOCAL_PATIENCE_SECONDS if terms.alone else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
     try:
         before = lease.read_lease(root)
         heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
         holder = LeaseHolder.take(
-            root, uuid.uuid4().hex, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
+            root, uuid.uuid4().hex, local=terms.alone, patience_seconds=patience, take_over=terms.take_over,
             max_outage_seconds=MAX_OUTAGE_SECONDS, on_progress=partial(print, file=sys.stderr, flush=True),
         )  # fmt: skip
     except LeaseHeldError as error:
         raise CommandError(Exit.REFUSED, str(LeaseHeldError(error.where, error.holder, TAKE_OVER))) from error
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
-    if terms.is_ours(heard) and cancel_if_there(terms.flink, heard.job):
+    cancelled = False
+    with suppress(CommandError, OSError):  # a Flink that does not answer
+        cancelled = terms.flink is not None and terms.is_ours(heard) and cancel(terms.flink, heard.job)
+    if cancelled:
         # Its workers would fail, and be tried again, until it gives up.
         print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
     elif terms.take_over and heard.job:
@@ -221,7 +226,7 @@ def adopted(root: Root, terms: LeaseTerms) -> LeaseHolder | None:
     heard = lease.read_heartbeats(root, run.run)
     if not terms.is_ours(heard) or not lease.launcher_is_gone(root, run):
         return None
-    if not is_running(terms.flink, heard.job):
+    if not running(terms.flink, heard.job):
         lease.release(root, run.run)
         return None
     print(f"the command that submitted job {heard.job} is gone, and the job goes on: following it", file=sys.stderr, flush=True)

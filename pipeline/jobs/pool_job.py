@@ -15,7 +15,6 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.run import explain
 from pipeline.progress.repeated import repeated
 from pipeline.progress.troubles import told
-from pipeline.runners.beam_options import quiet_workers
 from pipeline.runners.submission import pipeline_of, submit
 from transforms.runtime.ended import introduce
 from transforms.runtime.results import spread
@@ -53,9 +52,9 @@ def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask],
 
     job = None
     try:
-        with quiet_workers(options), repeated(look, LOOK_SECONDS, "progress"):
+        with repeated(look, LOOK_SECONDS, "progress"):
             job = submit(pipeline_of(MakeFiles(source, tasks), options), options)
-            with told(output, job) if job.id else nullcontext():
+            with told(output, job.members) if job.id else nullcontext():
                 job.wait()
     except KeyboardInterrupt:
         if job is not None and job.id:

@@ -26,15 +26,15 @@ from pipeline.progress.bars import Screen, shown
 from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_commands, next_steps, summary
 from pipeline.progress.troubles import told
-from pipeline.runners.beam_options import is_local, name_job, quiet_workers
+from pipeline.runners.beam_options import is_local, name_job
 from pipeline.runners.flink import address_of
 from pipeline.runners.submission import (
     SubmittedJob,
     followed,
-    only_prepares,
     pipeline_of,
     remove_shared_files,
     submit,
+    template_of,
     worker_error,
 )
 from transforms.runtime.ended import WorkerEnd, described, read_ends
@@ -136,25 +136,23 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) ->
     name_job(options, running.command, str(running.root), running.holder.run)
     pipeline = pipeline_of(transform, options) if transform else None
     try:
-        with quiet_workers(options):
-            job = running.job = submit(pipeline, options) if pipeline else followed(options, running.holder.job)
-            if made := only_prepares(options):
-                running.keeps_lease = True  # for whoever runs it
-                print(f"{made}. The unfinished store is at {running.root}.")
-                return False
-            if job.id:
-                running.holder.say_job(job.id, address_of(options), job.cancel)  # at once: its page may take seconds to be there
-                running.holder.say_job(job.id, job.console, job.cancel)
-            if job.id:
-                stream = sys.stderr if running.wait else sys.stdout
-                print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream, flush=True)
-                if not running.quiet:
-                    print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)
-            if not running.wait:
-                running.keeps_lease = True
-                return False
-            with told(running.root, job) if job.id else nullcontext():
-                job.wait()
+        job = running.job = submit(pipeline, options) if pipeline else followed(options, running.holder.job)
+        if template := template_of(options):
+            running.keeps_lease = True  # for whoever runs it
+            print(f"the job as a template: {template}. The unfinished store is at {running.root}.")
+            return False
+        if job.id:
+            running.holder.say_job(job.id, address_of(options), job.cancel)  # at once: its page may take seconds to be there
+            running.holder.say_job(job.id, job.console, job.cancel)
+            stream = sys.stderr if running.wait else sys.stdout
+            print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream, flush=True)
+            if not running.quiet:
+                print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)
+        if not running.wait:
+            running.keeps_lease = True
+            return False
+        with told(running.root, job.members) if job.id else nullcontext():
+            job.wait()
     except CommandError:
         raise
     except Exception as error:

@@ -160,7 +160,7 @@ class EmbedOptions:
         unset="1", type=int, least=1, local=True,
     )  # fmt: skip
     accelerator: str = _compute(
-        "with --device cuda: Dataflow's resource hint for workers that embed; an L4 gets machine_type:g2-standard-8",
+        "with --device cuda: Dataflow's resource hint for workers that embed; newer GPUs need their machine_type in it",
         DEFAULT_ACCELERATOR, metavar="HINT",
     )  # fmt: skip
     storage_options: dict[str, Any] | None = _storage(

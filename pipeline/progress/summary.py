@@ -61,26 +61,7 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
         )
     if retries := int(sums.get("retries", 0)):
         rows["storage"] = f"{retries:,} requests failed in passing and were repeated"
-    if engine := engine_use(sums):
-        rows["engine"] = engine
     return rows
-
-
-def engine_use(sums: Mapping[str, float]) -> str:
-    """How well the engine was used, by sums over markers: fill of its lanes, and what was reused; "" without numbers."""
-    if (filled := share(sums, "engine_cells_used", "engine_cells")) is None:
-        return ""
-    computed = {
-        "first-layer gates": share(sums, "engine_table_computed", "engine_table_wanted"),
-        "word vectors": share(sums, "engine_words_computed", "engine_words_looked_up"),
-    }
-    reused = ", ".join(f"{name} {1 - part:.0%}" for name, part in computed.items() if part is not None)
-    return f"lanes filled {filled:.0%}" + (f"; computed before and reused: {reused}" if reused else "")
-
-
-def share(sums: Mapping[str, float], part: str, whole: str) -> float | None:
-    """What ``part`` is of ``whole``; None without numbers."""
-    return sums[part] / sums[whole] if part in sums and sums.get(whole) else None
 
 
 def next_commands(root: Root, have: Callable[[str], bool]) -> list[str]:

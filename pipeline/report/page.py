@@ -15,7 +15,6 @@ from elmo_store.figures.gather import StoreFigures
 from elmo_store.format.words import WordLimit
 from elmo_store.notebook import visible
 from pipeline.cli.terminal import duration, quantity
-from pipeline.progress.summary import engine_use
 
 N_NEIGHBOURS = 4
 VECTOR_PICTURES = ("weights", "similarity", "cka", "anisotropy", "maps", "norms", "positions")
@@ -126,8 +125,6 @@ def job(figures: StoreFigures) -> str:
     ]
     if span:
         rows.append(("from first to last shard", f"{duration(span)}, pauses included"))
-    if engine := engine_use(figures.job.engine):
-        rows.append(("engine", engine))
     rows.append(("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items())))
     return table(rows)
 

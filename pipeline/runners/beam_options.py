@@ -1,24 +1,19 @@
-"""Beam's options on our command line: set apart from ours, completed with our defaults.
+"""Beam's options on our command line: set apart from ours, completed with our defaults. What they may be is Beam's to check.
 
 Beam's options are those that the installed SDK's option classes declare, and for an engine with a job service also
-``--name=value`` that nobody here knows: the service is asked in preflight (`pipeline.runners.preflight`), so that a typing error
-is bad usage and not an option that silently does nothing.
+``--name=value`` that nobody here knows: the service may.
 """
 
 import argparse
 import json
-import logging
-import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
-    DirectOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     JobServerOptions,
@@ -27,18 +22,15 @@ from apache_beam.options.pipeline_options import (
     PrismRunnerOptions,
     SparkRunnerOptions,
     StandardOptions,
-    WorkerOptions,
 )
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 
-from elmo_store.storage.process import scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.runners.machine import cores
 from transforms.runtime.versions import own_versions
 
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
-EMBEDDED_MASTERS = ("[auto]", "[local]")  # Flink within the job service itself
 # A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
 # before it tries again (Flink 1 s by default, Spark not at all), or each attempt gets the dead one; on Spark what watches our own
 # program of a worker ends the executor with it (`deploy.cluster.watched`).
@@ -65,11 +57,15 @@ class _BeamParser(argparse.ArgumentParser):
 
 
 class LauncherOptions(PipelineOptions):
-    """What a job's options tell its workers of the command that submitted it: see `transforms.runtime.versions`."""
+    """What a job's options say of the command that submitted it.
+
+    ``launcher_versions``: for workers, see `transforms.runtime.versions`. ``launcher_drives``: the job ends with the command.
+    """
 
     @classmethod
     def _add_argparse_args(cls, parser: Any) -> None:
         parser.add_argument("--launcher_versions", help=argparse.SUPPRESS)
+        parser.add_argument("--launcher_drives", action="store_true", help=argparse.SUPPRESS)
 
 
 @cache
@@ -89,7 +85,7 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
     """Our arguments and Beam's, each in order. After ``--`` everything is ours.
 
     ``ours``: every option string of our command. If the runner has a job service, ``--name=value`` in Beam's spelling
-    (no dash inside) that is in neither list is the service's to know.
+    (no dash inside) that is in neither list goes to the service.
     """
     flags = beam_flags()
     own: list[str] = []
@@ -110,13 +106,6 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
         else:
             own.append(argument)
     return own, beams
-
-
-def undeclared(beam_args: Sequence[str]) -> list[str]:
-    """Names among ``beam_args`` that no option class of the installed SDK declares."""
-    flags = beam_flags()
-    names = [argument.partition("=")[0] for argument in beam_args if argument.startswith("--") and "=" in argument]
-    return [name[2:] for name in names if name not in flags]
 
 
 def _runner_of(arguments: Sequence[str]) -> str:
@@ -173,16 +162,13 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
 
 
 def name_job(options: PipelineOptions, command: str, output: str, run: str) -> None:
-    """Call a job without a name by its output, as an engine's console lists it: letters, digits and dashes, Dataflow's rule.
+    """Call a job without a name by its output, for an engine's console: letters, digits and dashes, Dataflow's rule.
 
     ``run``: the output's lease names it too.
     """
     google = options.view_as(GoogleCloudOptions)  # whose name every runner takes
     if google.job_name is None:
-        words = re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:]))
-        while len(words) > 1 and len("-".join(words)) > NAME_LENGTH:
-            words = words[1:]
-        place = "-".join(words)[:NAME_LENGTH]
+        place = "-".join(re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:])))[-NAME_LENGTH:].strip("-")
         google.job_name = "-".join(filter(None, ("elmo-store", command, place, run[:8])))
 
 
@@ -190,27 +176,6 @@ def _cache_millis(runner: str, environment: str | None) -> int:
     if (runner, environment) == ("SparkRunner", "PROCESS"):
         return SPARK_PROGRAM_CACHE_MILLIS
     return ENVIRONMENT_CACHE_MILLIS.get(runner, 0)
-
-
-@contextmanager
-def quiet_workers(options: PipelineOptions) -> Iterator[None]:
-    """Keep the chat of worker processes off the screen that they share with this one, unless a level or all of it was asked for.
-
-    FnApiRunner gives its processes no options (2.77: ``Pipeline_options: {}``); this file is the way that they read.
-    """
-    name = "PIPELINE_OPTIONS_FILE"
-    if not is_local(options) or options.view_as(WorkerOptions).default_sdk_harness_log_level or name in os.environ:
-        yield
-        return
-    with scratch_folder() as folder:
-        file = folder / "options.json"
-        level = "INFO" if logging.getLogger().isEnabledFor(logging.INFO) else "ERROR"
-        file.write_text(json.dumps({"options": {"default_sdk_harness_log_level": level}}))
-        os.environ[name] = str(file)
-        try:
-            yield
-        finally:
-            del os.environ[name]
 
 
 def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
@@ -222,6 +187,11 @@ def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
     return [*completed, "--direct_running_mode=multi_processing"] if workers > 1 else completed
 
 
+def ends_with_command(options: PipelineOptions) -> bool:
+    """Whether nothing of the job goes on without this command, whatever ends it: it drives the job, or has the workers."""
+    return is_local(options) or bool(options.view_as(LauncherOptions).launcher_drives)
+
+
 def is_local(options: PipelineOptions) -> bool:
     """True if the job's workers run on this machine, in processes that this one starts or in this one itself."""
     name, environment = runner_name(options), options.view_as(PortableOptions).environment_type
@@ -231,15 +201,7 @@ def is_local(options: PipelineOptions) -> bool:
         return False
     embedded = {  # these runners choose LOOPBACK by themselves
         "PrismRunner": True,
-        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in EMBEDDED_MASTERS,
+        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in MAGIC_HOST_NAMES,
         "SparkRunner": str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local"),
     }
     return embedded.get(name, False)
-
-
-def n_local_processes(options: PipelineOptions) -> int:
-    """Worker processes that share this machine's cores: 1 unless Beam's multi_processing mode asks for more."""
-    direct = options.view_as(DirectOptions)
-    if not is_local(options) or direct.direct_running_mode != "multi_processing":
-        return 1
-    return int(direct.direct_num_workers) or cores()

@@ -1,6 +1,7 @@
 """A job as its runner has it: submitted, named by its id and console address, waited for, cancelled."""
 
 import inspect
+import logging
 import re
 import shlex
 import sys
@@ -11,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import (
-    DirectOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    PortableOptions,
-)
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, WorkerOptions
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
@@ -51,8 +47,8 @@ class SubmittedJob:
         if runner_name(self.options) == "DataflowRunner" and self.id is not None:
             google = self.options.view_as(GoogleCloudOptions)
             return f"https://console.cloud.google.com/dataflow/jobs/{google.region}/{self.id}?project={google.project}"
-        master = flink.master_of(self.options)
-        return None if master is None else flink.page_of(master, self.id or "", self._goes_on)
+        address = flink.address_of(self.options)
+        return None if address is None else flink.page_of(address, self.id or "", self._goes_on)
 
     def _goes_on(self) -> bool:
         return not PipelineState.is_terminal(getattr(self.result, "state", PipelineState.RUNNING))
@@ -67,34 +63,28 @@ class SubmittedJob:
         except Exception as error:
             if program := missing_program(self.result):
                 raise RuntimeError(program) from error
-            if (master := flink.master_of(self.options)) is not None:
+            if (address := flink.address_of(self.options)) is not None:
                 try:
-                    flink.answer(master, "overview", "its JobManager is lost, and with it the job unless another one goes on")
+                    flink.answer(address, "overview", "its JobManager is lost, and with it the job unless another one goes on")
                 except CommandError as lost:
                     raise RuntimeError(str(lost)) from error
             raise
 
-    def stalled(self) -> str | None:
-        """Why nothing of it moves at present, as far as its engine tells; None if something does."""
-        master = flink.master_of(self.options)
-        return None if master is None else flink.stalled_on_flink(master, self.id or "")
-
     def members(self) -> dict[str, str]:
         """The engine's machines as it tells them, id → host; {} of an engine that is not asked."""
-        master = flink.master_of(self.options)
-        return {} if master is None else flink.members(master)
+        address = flink.address_of(self.options)
+        return {} if address is None else flink.members(address)
 
     def cancel(self) -> None:
-        """Ask the engine to end it, by Beam's own call and, where that ends only the submission, at the engine itself."""
-        failure: Exception | None = None
+        """Ask the engine to end it: Flink itself, where Beam's own call may end only the submission."""
+        address = flink.address_of(self.options)
         try:
             self.result.cancel()
-        except Exception as error:  # the engine's own interface may still answer
-            failure = error
-        if (master := flink.master_of(self.options)) is not None:
-            flink.cancel_on_flink(master, self.id or "")
-        elif failure is not None:
-            raise failure
+        except Exception:
+            if address is None:
+                raise
+        if address is not None:
+            flink.cancel(address, self.id or "")
 
 
 class LocalProcesses(FnApiRunner):
@@ -102,16 +92,19 @@ class LocalProcesses(FnApiRunner):
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
         """As Beam's, with another command for the environment of subprocesses."""
+        chosen = options.view_as(WorkerOptions).default_sdk_harness_log_level
+        level = chosen or ("INFO" if logging.getLogger().isEnabledFor(logging.INFO) else "ERROR")
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
                 # A terminal sends Ctrl-C to the workers too, and to the shell that Beam starts them by: the command ends them.
-                environment.payload = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(WORKER)}".encode()
+                command = shlex.join([sys.executable, "-c", WORKER, level])
+                environment.payload = f"trap '' INT; exec {command}".encode()
         return super().run_via_runner_api(pipeline_proto, options)
 
 
 def followed(options: PipelineOptions, job_id: str) -> SubmittedJob:
     """A job on the Flink of ``options`` whose command is gone."""
-    return SubmittedJob(flink.OrphanedJob(flink.master_of(options) or "", job_id), options)
+    return SubmittedJob(flink.OrphanedJob(flink.address_of(options) or "", job_id), options)
 
 
 def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> beam.Pipeline:
@@ -123,17 +116,6 @@ def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions
     pipeline = beam.Pipeline(runner=LocalProcesses() if ours else None, options=options)
     _ = pipeline | transform
     return pipeline
-
-
-def shared_files_folder() -> str:
-    """Where processes of a machine find what Beam lets them share: its temporary folder when Beam was loaded."""
-    return str(inspect.signature(MultiProcessShared).parameters["path"].default)
-
-
-def remove_shared_files(run: str) -> None:
-    """Remove the files by which processes of this machine found the model of ``run``, which has ended; Beam leaves them."""
-    for path in Path(shared_files_folder()).glob(f"elmo-store-{run}*"):
-        path.unlink(missing_ok=True)
 
 
 def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> SubmittedJob:
@@ -153,13 +135,21 @@ def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> SubmittedJob:
         ) from error
 
 
-def only_prepares(options: PipelineOptions) -> str | None:
-    """What a run with ``options`` makes instead of a running job, None if it makes one."""
-    google = options.view_as(GoogleCloudOptions)
-    if runner_name(options) != "DataflowRunner":
-        portable = options.view_as(PortableOptions)
-        return f"the job as a file, {portable.output_executable_path}" if portable.output_executable_path else None
-    return f"the job as a template, {google.template_location}" if google.template_location else None
+def template_of(options: PipelineOptions) -> str | None:
+    """Where Dataflow's client puts the job as a template instead of running it, as it does for a Flex Template."""
+    template = options.view_as(GoogleCloudOptions).template_location
+    return str(template) if template and runner_name(options) == "DataflowRunner" else None
+
+
+def shared_files_folder() -> str:
+    """Where processes of a machine find what Beam lets them share: its temporary folder when Beam was loaded."""
+    return str(inspect.signature(MultiProcessShared).parameters["path"].default)
+
+
+def remove_shared_files(run: str) -> None:
+    """Remove the files by which processes of this machine found the model of ``run``, which has ended; Beam leaves them."""
+    for path in Path(shared_files_folder()).glob(f"elmo-store-{run}*"):
+        path.unlink(missing_ok=True)
 
 
 def missing_program(result: Any) -> str | None:
@@ -172,11 +162,7 @@ def missing_program(result: Any) -> str | None:
 def worker_error(text: str) -> str:
     """What happened, out of a runner's message: a worker's exception, otherwise its first line and its last cause."""
     _, begins, trace = text.rpartition("Traceback (most recent call last):")
-    if begins:
-        lines = trace.splitlines()
-        own = next((i for i, line in enumerate(lines) if re.match(r"[\w.]+(: |$)", line)), None)
-        if own is not None:
-            end = next((i for i, line in enumerate(lines[own:], own) if re.match(r"\s+at |$", line)), len(lines))
-            return "\n".join(lines[own : max(end, own + 1)])
+    if begins and (own := re.search(r"^[\w.]+(: .*|)$(\n(?!\s+at |$).*)*", trace, re.MULTILINE)):
+        return own[0]
     lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. )", line)]
     return "\n".join(dict.fromkeys([*lines[:1], *lines[-1:]]))

@@ -73,18 +73,13 @@ def long_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
     return arguments_of(made(tmp_path_factory.mktemp("long"), SLOW_MODEL, 420), 512)
 
 
-@pytest.fixture
-def longer_arguments(tmp_path: Path) -> Arguments:
-    """A job that is not over before another command has started and waited for the lease."""
-    return arguments_of(made(tmp_path, SLOW_MODEL, 1260), 512)
-
-
-# `elmo-store` that waits 10 s for a storage instead of 5 minutes.
+# `elmo-store` that waits 5 s for a storage instead of 5 minutes, and looks at it as often.
 IMPATIENT = ("-c", """
 import sys
 from elmo_store.__main__ import main
+from elmo_store.storage import lease
 from pipeline.jobs import output
-output.MAX_OUTAGE_SECONDS = 10.0
+output.MAX_OUTAGE_SECONDS, lease.HEARTBEAT_SECONDS = 5.0, 2.0
 sys.exit(main())
 """)  # fmt: skip
 
@@ -162,7 +157,7 @@ def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
 
 
 def check_outages(command: Sequence[str], root: Root, is_left: Callable[[], bool], local_bytes: Mapping[str, str]) -> None:
-    """A bucket that stays away ends the job, which the same command continues; one that is gone for 40 s is waited for.
+    """A bucket that stays away ends the job, which the same command continues; one that is gone for 15 s is waited for.
 
     ``command``: all but the output ``root``, on S3; ``is_left``: whether the engine still has anything of a job.
     """
@@ -183,13 +178,13 @@ def check_outages(command: Sequence[str], root: Root, is_left: Callable[[], bool
         driver = job_service(process)
         _, err = process.communicate(timeout=180)
         assert process.returncode == Exit.INCOMPLETE, err
-        assert re.search(rf"^elmo-store embed: incomplete: .*{root} could not be reached for 10 s;.*\n\Z", err, re.MULTILINE), err
+        assert re.search(rf"^elmo-store embed: incomplete: .*{root} could not be reached for 5 s;.*\n\Z", err, re.MULTILINE), err
         assert "Traceback" not in err
         assert not driver.is_running()
         wait_until("an engine without it", lambda: not is_left(), 90)
         way.rate = 0.0
         process = without_bucket("--take-over")
-        time.sleep(40.0)
+        time.sleep(15.0)
         way.rate = 0.0
         _, err = process.communicate(timeout=300)
     assert process.returncode == Exit.COMPLETE, err
@@ -206,14 +201,32 @@ def workers(parent: Service) -> list[tuple[psutil.Process, psutil.Process]]:
     return pairs
 
 
+def writers(store: Path) -> set[int]:
+    """Numbers of the processes that have written shards."""
+    markers = (json.loads(path.read_text()) for path in (store / "_shards").glob("[0-9]*.json"))
+    return {int(marker["stats"]["worker"].rpartition(":")[2]) for marker in markers}
+
+
 def wait_for_workers(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
     """Return when so many processes, one after the other or at once, have written shards."""
-
-    def n_workers() -> int:
-        return len({json.loads(path.read_text())["stats"]["worker"] for path in (store / "_shards").glob("[0-9]*.json")})
-
-    wait_until(f"{n} processes that compute", lambda: n_workers() >= n or process.poll() is not None)
+    wait_until(f"{n} processes that compute", lambda: len(writers(store)) >= n or process.poll() is not None)
     assert process.poll() is None, process.communicate()
+
+
+def worker_at_work(
+    store: Path, parents: Sequence[Service], process: "subprocess.Popen[str]"
+) -> tuple[psutil.Process, psutil.Process]:
+    """(what watches it, worker) of one below ``parents`` that lives and has written shards, as soon as there is one."""
+    pairs: list[tuple[psutil.Process, psutil.Process]] = []
+
+    def is_there() -> bool:
+        written = writers(store)
+        pairs[:] = [pair for parent in parents for pair in workers(parent) if pair[1].pid in written]
+        return bool(pairs) or process.poll() is not None
+
+    wait_until("a worker that has written shards", is_there)
+    assert pairs, process.communicate()
+    return pairs[0]
 
 
 def check_a_pools_worker_dies(kind: type[Cluster], arguments: Arguments, local_bytes: Mapping[str, str], folder: Path) -> None:
@@ -227,8 +240,7 @@ def check_a_pools_worker_dies(kind: type[Cluster], arguments: Arguments, local_b
         with service("pool", [*pool, "--container_executable=elmo-store-worker"]) as running:
             running.wait_for_port(port)
             process = started(arguments(store, *options, *pool_options(f"localhost:{port}")))
-            wait_for_workers(store, 1, process)
-            ((_, worker),) = workers(running)
+            _, worker = worker_at_work(store, [running], process)
             worker.kill()
             _, err = process.communicate(timeout=300)
     assert process.returncode == Exit.COMPLETE, err

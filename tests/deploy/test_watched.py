@@ -21,8 +21,6 @@ from elmo_store.storage.lease import Lease, acquire, release
 from elmo_store.storage.root import Root
 from pipeline.jobs.run import explain, left_summary
 from pipeline.progress.troubles import told
-from pipeline.runners.beam_options import pipeline_options
-from pipeline.runners.submission import SubmittedJob
 from tests.deploy.conftest import wait_until
 from transforms.runtime.ended import WorkerEnd, introduce, put_end, read_ends
 from transforms.runtime.owner import owned
@@ -157,31 +155,24 @@ def test_a_job_that_failed_names_the_worker_that_died_and_not_the_call_that_was_
     assert explain(Root(tmp_path), own) == f"ValueError: bad\n{died}"
 
 
-class Losing(SubmittedJob):
-    """A job of an engine that loses a machine, and then stands still."""
+def test_a_death_and_lost_machines_are_told_once_while_the_job_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end(Root(tmp_path))
+    looks: list[int] = []
 
-    def members(self) -> dict[str, str]:
-        looks = self.result
+    def members() -> dict[str, str]:
         looks.append(1)
         if len(looks) == 1:
             raise KeyError("what an engine of another version does not answer")
+        if len(looks) > 5:
+            return {}
         return {"tm-0": "node-1", "tm-1": "node-2"} if len(looks) < 4 else {"tm-0": "node-1"}
 
-    def stalled(self) -> str:
-        return "no slot is free"
-
-
-def test_a_death_a_lost_machine_and_a_standstill_are_told_once_while_the_job_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    end(Root(tmp_path))
-    looks: list[int] = []
-    with told(Root(tmp_path), Losing(looks, pipeline_options([])), seconds=0.01):
+    with told(Root(tmp_path), members, seconds=0.01):
         wait_until("looks", lambda: len(looks) > 8, 30)
     err = capsys.readouterr().err
     assert err.count("killed by SIGKILL") == 1
-    assert err.count("the engine lost tm-1 on node-2") == 1
-    assert err.count("no slot is free") == 1
+    assert err.count("the engine lost tm-1 on node-2; its tasks are tried again elsewhere") == 1
+    assert err.count("the engine lost tm-0 on node-1; none is left: the job waits for another one") == 1
 
 
 STARTS = """

@@ -281,8 +281,8 @@ def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where
         class Job:
             id = "job"
 
-            def stalled(self) -> None:
-                pass
+            def members(self) -> dict[str, str]:
+                return {}
 
             def wait(self) -> None:
                 pool_job.make_on_worker(tasks[0], corpus.root)  # by the worker

@@ -12,6 +12,7 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.jobs.spec import EmbedOptions, problems
 from pipeline.main import COMMANDS, build_parser, leaves, main
 from pipeline.runners import beam_options
+from pipeline.runners.workers import n_local_processes
 from tests.pipeline.conftest import Command
 
 
@@ -273,8 +274,8 @@ def test_the_local_runner_is_the_default_by_name_and_can_be_overridden() -> None
 
 def test_processes_of_this_machine_share_its_cores() -> None:
     options = beam_options.pipeline_options(["--direct_running_mode=multi_processing", "--direct_num_workers=3"])
-    assert beam_options.n_local_processes(options) == 3
-    assert beam_options.n_local_processes(beam_options.pipeline_options([])) == 1
+    assert n_local_processes(options) == 3
+    assert n_local_processes(beam_options.pipeline_options([])) == 1
 
 
 @pytest.mark.parametrize(

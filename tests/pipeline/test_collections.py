@@ -253,8 +253,8 @@ def test_versions_that_are_kept_keep_what_was_removed(
     capsys.readouterr()
     assert main(["info", str(name), "--json"]) == Exit.COMPLETE
     facts = json.loads(capsys.readouterr().out)
-    changes = [(one["version"], one["change"], one["sentences_changed"], one["members_gone"]) for one in facts["versions"]]
-    assert changes == [(2, "remove", 19, 0), (3, "compact", 0, 1)]
+    changes = [(one["version"], one["change"], one["sentences"], one["members"]) for one in facts["versions"]]
+    assert changes == [(2, "remove", 19, 1), (3, "compact", 19, 1)]
     check_same(opened(name, version=2), before.select([n for n in range(20) if n != 3]))
     assert opened(name).version.number == 3
     assert main(["compact", str(name)]) == Exit.COMPLETE

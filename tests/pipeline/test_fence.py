@@ -96,7 +96,7 @@ def test_a_second_run_is_refused_while_the_first_lives(
 def test_who_takes_an_output_over_is_told_of_the_job_that_may_still_run(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held_elsewhere(out)
     put_heartbeat(Root(out), LAUNCHER_HEARTBEAT, "theirs", "job-7", "http://spark.example:4040")
-    with take_lease(Root(out), LeaseTerms(local=True, waits=True, take_over=True)):
+    with take_lease(Root(out), LeaseTerms(local=True, alone=True, waits=True, take_over=True)):
         assert "job job-7 of the run before can't be cancelled from here" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""What Flink's REST service is asked about a job: why it does not move, and to cancel it; against a server with its answers."""
+"""What Flink's REST service is asked about a job, and to cancel it; against a server with its answers."""
 
 import json
 import re
@@ -20,35 +20,30 @@ from elmo_store.storage.root import Root
 from pipeline.jobs.output import LeaseTerms, adopted, take_lease
 from pipeline.runners import flink as rest
 from pipeline.runners.beam_options import pipeline_options
-from pipeline.runners.flink import PAGES, OrphanedJob, cancel_if_there, page_of, stalled_on_flink
+from pipeline.runners.flink import PAGES, OrphanedJob, cancel, page_of
 from pipeline.runners.submission import SubmittedJob
-
-TASKS = ("created", "scheduled", "deploying", "initializing", "running", "canceling", "finished", "canceled", "failed")
 
 
 class Flink(ThreadingHTTPServer):
-    """Knows one job, ``tasks`` of which are in each state."""
+    """Knows one job."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
-        self.tasks: dict[str, int] = {}
         self.state = "RUNNING"
         self.cancelled: list[str] = []
 
     @property
     def master(self) -> str:
-        return f"127.0.0.1:{self.server_address[1]}"
+        return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class _Answers(BaseHTTPRequestHandler):
     server: Flink
 
     def do_GET(self) -> None:
-        tasks = dict.fromkeys(TASKS, 0) | self.server.tasks
-        job = {"jid": "a1", "name": "NAME", "state": self.server.state, "tasks": tasks | {"total": sum(tasks.values())}}
-        cluster = {"taskmanagers": 1, "slots-total": 1, "slots-available": 0}
+        job = {"jid": "a1", "name": "NAME", "state": self.server.state}
         answers = {"/jobs/overview": {"jobs": [job]}, "/jobs/a1/exceptions": {"root-exception": "no slot"}}
-        self.answer(answers.get(self.path, cluster))
+        self.answer(answers[self.path])
 
     def do_PATCH(self) -> None:
         self.server.cancelled.append(self.path)
@@ -73,31 +68,14 @@ def flink() -> Iterator[Flink]:
         server.shutdown()
 
 
-def test_a_job_stands_still_where_tasks_wait_for_slots_and_none_runs(flink: Flink) -> None:
-    flink.tasks = {"scheduled": 2, "finished": 7, "created": 3}
-    why = stalled_on_flink(flink.master, "NAME_uuid")
-    assert why is not None
-    assert why.startswith(
-        "2 tasks wait for a slot on Flink, and none runs: 1 TaskManagers with 1 slots are there, 0 of them free"
-    )
-    flink.tasks = {"scheduled": 2, "running": 1}
-    assert stalled_on_flink(flink.master, "NAME_uuid") is None
-    flink.tasks = {"created": 3, "finished": 7}  # between two stages
-    assert stalled_on_flink(flink.master, "NAME_uuid") is None
-    flink.tasks = {"scheduled": 2}
-    assert stalled_on_flink(flink.master, "OTHER_uuid") is None
-
-
 def test_a_job_is_shown_and_cancelled_while_it_runs(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert page_of(flink.master, "NAME_uuid") == f"http://{flink.master}/#/job/running/a1/overview"
+    assert page_of(flink.master, "NAME_uuid") == f"{flink.master}/#/job/running/a1/overview"
     monkeypatch.setattr(rest, "PAGE_SECONDS", 0.0)
-    assert page_of(flink.master, "OTHER_uuid") == f"http://{flink.master}/#/overview"
-    assert cancel_if_there(flink.master, "NAME_uuid")
+    assert page_of(flink.master, "OTHER_uuid") == f"{flink.master}/#/overview"
+    assert cancel(flink.master, "NAME_uuid")
     assert flink.cancelled == ["/jobs/a1?mode=cancel"]
     flink.state = "FINISHED"
-    assert not cancel_if_there(flink.master, "NAME_uuid")
-    assert not cancel_if_there(None, "NAME_uuid")
-    assert not cancel_if_there("127.0.0.1:1", "NAME_uuid")  # nobody answers
+    assert not cancel(flink.master, "NAME_uuid")
     assert len(flink.cancelled) == 1
 
 
@@ -108,8 +86,8 @@ def of_a_dead_command(root: Root, flink: Flink) -> LeaseTerms:
         launcher.kill()
     run = Lease.of_this_process("before", local=False, patience_seconds=60.0)
     acquire(root, replace(run, process=process))
-    put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", f"http://{flink.master}{PAGES}job/running/a1/overview")
-    return LeaseTerms(local=False, waits=True, take_over=False, flink=f"http://{flink.master}")
+    put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", f"{flink.master}{PAGES}job/running/a1/overview")
+    return LeaseTerms(local=False, alone=False, waits=True, take_over=False, flink=flink.master)
 
 
 @pytest.mark.parametrize("ours", [True, False])

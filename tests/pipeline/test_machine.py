@@ -7,29 +7,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.jobs import embed_job
-from pipeline.runners.machine import cores, memory_limit
+from pipeline.runners.workers import cores, memory_limit
 from transforms.inputs.records import FileIdentity, WholeFile
 
 GIB = 1 << 30
 V2 = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "200000 100000\n", "sys/fs/cgroup/memory.max": f"{24 * GIB}\n"}
-V1 = {
-    "proc/self/cgroup": "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n1:name=systemd:/docker/x\n",
-    "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "250000\n",  # the container's own is mounted as the topmost
-    "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-    "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{8 * GIB}\n",
-}
 NONE = {
     "proc/self/cgroup": "0::/user.slice\n",
     "sys/fs/cgroup/user.slice/cpu.max": "max 100000\n",
     "sys/fs/cgroup/user.slice/memory.max": "max\n",
 }
 ABOVE = NONE | {"sys/fs/cgroup/memory.max": f"{GIB}\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}
-OLD_NONE = {
-    "proc/self/cgroup": "4:memory:/\n3:cpu:/\n",
-    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-    "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-}
 
 
 def machine(root: Path, files: Mapping[str, str]) -> Path:
@@ -41,7 +29,7 @@ def machine(root: Path, files: Mapping[str, str]) -> Path:
 
 @pytest.mark.parametrize(
     ("files", "n", "memory"),
-    [(V2, 2, 24 * GIB), (V1, 3, 8 * GIB), (NONE, 96, None), (ABOVE, 1, GIB), (OLD_NONE, 96, None), ({}, 96, None)],
+    [(V2, 2, 24 * GIB), (NONE, 96, None), (ABOVE, 1, GIB), ({}, 96, None)],
 )
 def test_a_container_has_what_its_cgroup_allows(
     files: Mapping[str, str], n: int, memory: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from pipeline.cli import arguments
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from pipeline.progress import bars
-from pipeline.progress.metrics import METRICS, STAGE, exported
+from pipeline.progress.metrics import REMAINING, STAGE, UNITS, exported
 from pipeline.progress.snapshot import Snapshot
 from tests.clusters.processes import free_port
 from tests.pipeline.conftest import Command
@@ -91,4 +91,6 @@ def test_a_missing_extra_and_a_taken_port_are_told_before_anything_is_written(
 
 def test_the_page_names_every_metric(repo_dir: Path) -> None:
     page = (repo_dir / "docs" / "usage.md").read_text("utf-8")
-    assert set(re.findall(r"`(elmo_store_\w+)`", page)) == {STAGE, *(metric.name for metric in METRICS)}
+    assert set(re.findall(r"`(elmo_store_\w+)`", page)) == {
+        STAGE, REMAINING, *(f"elmo_store_{unit}_total" for unit in UNITS), *(f"elmo_store_expected_{unit}" for unit in UNITS)
+    }  # fmt: skip

@@ -201,7 +201,7 @@ def test_a_run_that_gave_up_does_not_wait_for_its_storage_once_more(tmp_path: Pa
 
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr(lease, "release", release)
-    terms = LeaseTerms(local=False, waits=True, take_over=False)
+    terms = LeaseTerms(local=False, alone=False, waits=True, take_over=False)
     monkeypatch.setattr(output, "MAX_OUTAGE_SECONDS", 0.05)
     with take_lease(Root(tmp_path), terms) as holder:
         monkeypatch.setattr(lease, "put_heartbeat", away)

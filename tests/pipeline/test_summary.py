@@ -17,7 +17,7 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import human_bytes
 from pipeline.main import main
-from pipeline.progress.summary import share, summary
+from pipeline.progress.summary import summary
 from transforms.runtime.work import PLAN, TASK_LIST
 from transforms.stages.finish import stat_sums
 
@@ -33,7 +33,7 @@ def markers_of(root: Root) -> list[ShardMarker]:
     return [marker for marker in read if marker is not None]
 
 
-def test_sums_are_over_shards_and_shares_come_from_sums() -> None:
+def test_sums_are_over_shards() -> None:
     all_of_it = stat_sums(
         [
             marker(0, 10, seconds_computing=1.5, engine_cells=100, engine_cells_used=90, finished=5.0, device="cpu"),
@@ -42,9 +42,6 @@ def test_sums_are_over_shards_and_shares_come_from_sums() -> None:
     )
     assert (all_of_it["tokens"], all_of_it["seconds_computing"]) == (40, 2.0)
     assert "device" not in all_of_it
-    assert share(all_of_it, "engine_cells_used", "engine_cells") == pytest.approx(0.7)
-    assert share(all_of_it, "engine_table_computed", "engine_table_wanted") is None
-    assert share({"engine_table_computed": 0, "engine_table_wanted": 0}, "engine_table_computed", "engine_table_wanted") is None
 
 
 def test_the_block_at_the_end_says_what_was_done_and_claims_nothing_of_the_words(embed: Command, tmp_path: Path) -> None:
@@ -57,7 +54,7 @@ def test_the_block_at_the_end_says_what_was_done_and_claims_nothing_of_the_words
     left = {"bytes": total_bytes(markers_of(root)), "everything": everything, "this_run": everything}
     lines = summary(root, manifest, left, seconds=2.0)
     assert lines[0] == f"complete: {out}"
-    assert [line[2:11].strip() for line in lines[1:]] == ["text", "problems", "states", "size", "this run", "engine"]
+    assert [line[2:11].strip() for line in lines[1:]] == ["text", "problems", "states", "size", "this run"]
     assert "known words" not in "".join(lines)
     later = summary(root, manifest, left | {"this_run": {}}, seconds=2.0)
     assert any("there already from an earlier run" in line for line in later)
