@@ -32,8 +32,8 @@ LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Pr
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
 # A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
-# before it tries again (Flink 3 s by deploy/flink/config.yaml, Spark not at all), or each attempt gets the dead one; on Spark what
-# watches our own program of a worker ends the executor with it (`deploy.cluster.watched`).
+# before it tries again (Flink 3 s by deploy/flink/config.yaml, Spark not at all), or each attempt gets the dead one; on Spark
+# what watches our own program of a worker ends the executor with it (`deploy.cluster.watched`).
 ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 1500, "SparkRunner": 1, "PortableRunner": 1}
 SPARK_PROGRAM_CACHE_MILLIS = 60_000
 WORKER_PROGRAM = json.dumps({"command": "elmo-store-worker"})  # of a PROCESS environment
