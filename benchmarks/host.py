@@ -1,12 +1,12 @@
 """`python -m benchmarks.host`: tokens/s a core of all that a job does beside the biLM, from text to a complete store.
 
 The job is ``elmo-store embed`` in this process, with rows of 5 x 512 states in float16 and an engine that computes nothing: its
-states are a buffer that is there already, its calls take as long as --rate says. All else is done as in any job: text is read and
-tokenised, calls are planned for a GPU's lanes, shards are encoded, hashed, put and marked, under a lease with its heartbeats.
+states are a buffer that is there already. All else is done as in any job: text is read and tokenised, calls are planned for a
+GPU's lanes, shards are encoded, hashed, put and marked by as many threads as a GPU's job has, under a lease with its heartbeats.
 
-The table says which steps take the processor seconds of this process, each without the steps within it. The store is a folder in
-/dev/shm. Where other programs run, `chrt -r 1` before the command (root) keeps these out. Options that are not its own go to
-``elmo-store embed``.
+The table says which steps take the processor seconds of this process, each without the steps within it. What Beam takes to begin
+and end is measured by a job of next to no tokens, and told apart from the rate. The store is a folder in /dev/shm. Where other
+programs run, `chrt -r 1` before the command (root) keeps these out. Options that are not its own go to ``elmo-store embed``.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from io import StringIO
 from pathlib import Path
@@ -52,40 +52,34 @@ from transforms.stages import embed, finish, number, plan, shards, tokenise
 MODEL = SHAPES["wide"]
 # Those of the GPU's engine.
 LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (), True, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)
+LITTLE_TOKENS = 1000
+WRITERS, CALL_ROWS, SHARD_ROWS = 8, 131_072, 16_384
 OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
 
 
 class BufferDevice(Device):
-    """In place of a GPU: its states are those of one buffer, ``rate`` rows a second (0: at once)."""
+    """In place of a GPU: its states are those of one buffer."""
 
     device, hardware, cell = torch.device("cpu"), "none, a buffer", "none"
     directions, limits, word_capacity = (), LIMITS, 1 << 18
 
-    def __init__(self, rate: float, call_rows: int, int8: bool) -> None:
-        self._rate = rate
-        numbers = torch.randn(5, call_rows // 16 + 1, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
+    def __init__(self, int8: bool) -> None:
+        numbers = torch.randn(5, CALL_ROWS // 16 + 1, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
         self._values = numbers.to(torch.float16).repeat(1, 16, 1)
         self._scale: Tensor | None = None
         if int8:
             values, scale = zip(*map(quantised, numbers), strict=True)
             self._values, self._scale = torch.stack(values).repeat(1, 16, 1), torch.stack(scale, dim=1).repeat(16, 1)
-        self._free = 0.0  # when the calls so far are computed
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         char_ids(words)
         return torch.zeros(len(words), MODEL.projection_dim)
 
     def result(self, wanted: Wanted, rows: int, width: int) -> States:
-        if self._rate:
-            self._free = max(self._free, time.perf_counter()) + rows / self._rate
         return States(wanted, self._values, self._scale).rows(0, rows)
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         pass
-
-    def delivered(self) -> Callable[[], None]:
-        computed = self._free
-        return lambda: time.sleep(max(0.0, computed - time.perf_counter()))
 
 
 class Spent:
@@ -157,10 +151,9 @@ def _modules_with(name: str, value: Any) -> list[Any]:
 def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, output: str) -> None:
     """``embed`` in this process. RuntimeError unless it ends well."""
     job_of = embed_job.job_of
-    at_once = max(1, args.call_rows // args.shard_rows)
 
     def sized(*given: Any) -> embed_job.Job:
-        return replace(job_of(*given), writers=args.writers, shards_per_call=at_once, read_processes=1)
+        return replace(job_of(*given), writers=WRITERS, shards_per_call=CALL_ROWS // SHARD_ROWS, read_processes=1)
 
     options = ["--input-format", "lines", "--model", str(model), "--output", output, "--overwrite", "--quiet"]
     with (
@@ -168,46 +161,57 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
         mock.patch.object(embedder, "_device", return_value=device),
         redirect_stdout(StringIO()),
     ):
-        code = elmo_store(["embed", str(text), *options, "--shard-rows", str(args.shard_rows), *args.options])
+        code = elmo_store(["embed", str(text), *options, "--shard-rows", str(SHARD_ROWS), *args.options])
     if code:
         raise RuntimeError(f"embed ended with {code}")
 
 
-def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> None:
-    """One job and its table."""
-    device = BufferDevice(args.rate, max(args.call_rows, args.shard_rows), "int8" in args.options)
+@dataclass(frozen=True)
+class Measured:
+    """One job: its tokens, seconds of the wall's clock, those of the processor, and the latter by step."""
+
+    tokens: int
+    wall: float
+    cpu: float
+    steps: Counter[str]
+
+
+def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> Measured:
+    device = BufferDevice("int8" in args.options)
     with timed_steps() as spent:
         began, busy = time.perf_counter(), time.process_time()
         run_job(args, device, text, model, output)
         wall, cpu = time.perf_counter() - began, time.process_time() - busy
-    store = stores.open(output)
-    tokens, n_bytes = store.n_tokens, store.n_tokens * store.manifest.row_bytes
-    title = f"{tokens:,} tokens, {n_bytes / 1e9:.1f} GB; {args.writers} writers, calls of {args.call_rows:,} rows"
-    table = Table(f"{title}, shards of {args.shard_rows:,}", "step", "cpu s", "us a token", "share", label_width=28)
-    for step, seconds in [*spent.seconds.most_common(), ("Beam, all else", cpu - spent.seconds.total())]:
+    return Measured(stores.open(output).n_tokens, wall, cpu, spent.seconds)
+
+
+def show(job: Measured, start: Measured, row_bytes: int) -> None:
+    """The job's table; ``start``: a job of next to no tokens, whose modules were loaded before, as those of ``job``."""
+    tokens, cpu = job.tokens, job.cpu
+    title = f"{tokens:,} tokens, {tokens * row_bytes / 1e9:.1f} GB; {WRITERS} writers, calls of {CALL_ROWS:,} rows"
+    table = Table(f"{title}, shards of {SHARD_ROWS:,}", "step", "cpu s", "us a token", "share", label_width=28)
+    for step, seconds in [*job.steps.most_common(), ("Beam, all else", cpu - job.steps.total())]:
         table.row(step, seconds, seconds / tokens * 1e6, f"{seconds / cpu:.1%}")
     table.row("all", cpu, cpu / tokens * 1e6, "100%")
-    print(
-        f"\n{tokens / cpu:,.0f} tokens/s a core, {tokens / spent.seconds.total():,.0f} by the steps named; "
-        f"{tokens / wall:,.0f} tokens/s of the wall's clock in {wall:.1f} s"
-    )
+    rate, wall = (tokens - start.tokens) / (cpu - start.cpu), tokens / job.wall
+    print(f"\n{rate:,.0f} tokens/s a core beyond the start, {tokens / cpu:,.0f} with it; {wall:,.0f} of the wall's clock")
+    print(f"the start, a job of {start.tokens:,} tokens: {start.cpu:.2f} s of a core")
 
 
 def main() -> None:
     parser = options_of(__doc__)
-    add = parser.add_argument
-    add("--tokens", type=int, default=600_000, help="of held-out text (default: 600000; each takes 5 KB of the storage)")
-    add("--rate", type=float, default=0.0, help="tokens/s of the engine (default: at once)")
-    add("--writers", type=int, default=8, help="threads (default: 8, as for a GPU)")
-    add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
-    add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")
+    tokens = "of held-out text (default: 600000; each takes 5 KB of the storage)"
+    parser.add_argument("--tokens", type=int, default=600_000, help=tokens)
     args, options = parser.parse_known_args()
     args.options = options
     print(machine())
     with working_folder() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as output:
         text, model = write_lines(folder / "text.txt", running_text(), args.tokens), folder / "model.safetensors"
+        little = write_lines(folder / "little.txt", running_text(), LITTLE_TOKENS)
         random_weights(MODEL).save_safetensors(model)
-        measure(args, text, model, f"{output}/store")
+        _, start = (measured(args, little, model, f"{output}/{k}") for k in range(2))  # the first loads modules
+        job = measured(args, text, model, f"{output}/store")
+        show(job, start, stores.open(f"{output}/store").manifest.row_bytes)
 
 
 if __name__ == "__main__":

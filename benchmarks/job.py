@@ -1,11 +1,10 @@
-"""The whole job: ``python -m benchmarks.job [job memory grown]`` prints tables, by default `job`.
+"""The whole job: ``python -m benchmarks.job [job memory]`` prints tables, by default `job`.
 
-job          text to store: tokens/s, peak memory, bytes a token and where seconds went. Each run is the command
+job          text to store: tokens/s, peak memory and where seconds went. Each run is the command
              ``elmo-store embed`` in a process of its own, start of Python and loading of the model included; after each the
              engine alone computes the same tokens in this process, for the ratio. ``--shape full`` makes a model of the published
              full size with random weights, and takes --tokens of held-out text; else the default model on examples/sample
 memory       is memory flat? Peaks of the command on little and on much made-up text, which may differ by less than 15%
-grown        a corpus given again with 1% of new sentences between the old: into its collection, and all computed
 
 Options that are not its own go to ``elmo-store embed``.
 """
@@ -16,41 +15,35 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import elmo_store as stores
-from benchmarks.shared.support import Measured, Table, machine, options_of, run_measured, seconds, working_folder
+from benchmarks.shared.support import Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.shared.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
-from elmo_store.format.markers import read_marker, total_bytes
+from elmo_store.format.markers import read_marker
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model
 from model.warm import compute_warm
 from transforms.stages.finish import stat_sums
 
 MEMORY_LIMIT, MEMORY_TOKENS = 0.15, (100_000, 10_000_000)
-GROWN_EVERY = 100  # a new sentence after so many old ones
 
 
 @dataclass(frozen=True)
 class JobRun:
-    """One run of the command; ``sums`` are of the shards' markers, ``stored_bytes`` of all their objects."""
+    """One run of the command; ``sums`` are of the shards' markers."""
 
     seconds: float
     peak_bytes: int
     sums: Mapping[str, float]
-    stored_bytes: int
 
 
 def run_job(inputs: list[str], options: list[str], output: Path) -> JobRun:
     """Run ``embed`` once."""
     measured = run_measured("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
-    return _run_of(measured, stores.open(str(output)))
-
-
-def _run_of(measured: Measured, store: stores.Store) -> JobRun:
+    store = stores.open(str(output))
     read = (read_marker(store.root, shard) for shard in range(store.manifest.sizes.shards))
     markers = [marker for marker in read if marker is not None]
-    return JobRun(measured.seconds, measured.peak_bytes, stat_sums(markers), total_bytes(markers))
+    return JobRun(measured.seconds, measured.peak_bytes, stat_sums(markers))
 
 
 class EngineAlone:
@@ -108,7 +101,6 @@ def show(runs: list[JobRun], engine: list[float]) -> None:
     table.row("  start of Python, model, warm, text", beside, "", "", "")
     table.row("engine alone", alone, min(engine), max(engine), tokens / alone)
     print(f"job / engine: {alone / median(whole):.1%} whole command, {alone / sums['computing']:.1%} while computing")
-    print(f"{runs[0].stored_bytes / max(1, tokens):,.0f} bytes per token are stored")
     print(f"peak memory of all processes {median(run.peak_bytes for run in runs) / 2**20:,.0f} MiB")
 
 
@@ -128,33 +120,7 @@ def memory(args: argparse.Namespace, folder: Path) -> bool:
     return difference < MEMORY_LIMIT
 
 
-def grown(args: argparse.Namespace, folder: Path) -> None:
-    """What a corpus costs when it comes again, a little longer."""
-    text, old, new = running_text(), folder / "old.txt", folder / "new.txt"
-    write_lines(old, text, args.tokens)
-    with new.open("w", encoding="utf-8") as file:
-        for number, line in enumerate(old.open(encoding="utf-8")):
-            file.write(line + (" ".join(next(text)) + "\n" if number % GROWN_EVERY == 0 else ""))
-    model = args.model or str(write_model(folder / "model.safetensors", args.shape or "full"))
-    options = ["--input-format", "lines", "--model", model, "--precision", args.precision, "--quiet", *args.options]
-    into = str(folder / "collection")
-    run_measured("embed", str(old), "--into", into, *options)
-    again = run_measured("embed", str(new), "--into", into, *options)
-    member = stores.open(cast(stores.Collection, stores.open(into)).urls[-1])
-    runs = {"into its collection": _run_of(again, member), "all computed": run_job([str(new)], options, folder / "whole")}
-    columns = ("sentences", "rows copied", "computing s", "reading s", "writing s", "whole s")
-    table = Table(f"{args.shape or 'full'} size, {args.precision}; 1% of the sentences are new", "", *columns, label_width=22)
-    for name, run in runs.items():
-        seconds = [run.sums[f"seconds_{what}"] for what in ("computing", "reading", "writing")]
-        table.row(name, len(member), int(run.sums.get("known_rows", 0)), *seconds, run.seconds)
-    first, second = runs.values()
-    computing = first.sums["seconds_computing"] / second.sums["seconds_computing"]
-    print(f"computing {computing:.1%} of computing everything, the whole command {first.seconds / second.seconds:.1%}")
-
-
-TABLES: dict[str, Callable[[argparse.Namespace, Path], bool | None]] = {
-    "job": job, "memory": memory, "grown": grown,
-}  # fmt: skip
+TABLES: dict[str, Callable[[argparse.Namespace, Path], bool | None]] = {"job": job, "memory": memory}
 
 
 def main() -> int:

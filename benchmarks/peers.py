@@ -34,7 +34,7 @@ from benchmarks.shared.support import Table, machine, options_of, run_measured, 
 
 ROOT = str(Path(__file__).resolve().parents[1])
 MODEL = ("model/options.json", "model/weights.hdf5")  # in the folder that programs run in
-SLICES, BATCH = 4, 32  # of the text; sentences that a peer is given at once
+SLICES, TOKENS, BATCH = 4, 1500, 32  # of the text; of a slice; sentences that a peer is given at once
 Sentences = list[list[str]]
 Layers = npt.NDArray[np.float32]  # [L+1, n, 2p] of a sentence of n tokens; layer 0 is [x; x]
 Embed = Callable[[Sentences], list[Layers]]  # of a batch of sentences, each from zeros
@@ -228,14 +228,13 @@ def main() -> None:
     parser = options_of(__doc__, ("small", "full"))
     parser.add_argument("--environment", metavar="PYTHON", default="", help="of an environment with TensorFlow and the peers")
     parser.add_argument("--allennlp", metavar="WHEEL", default=os.environ.get("ELMO_STORE_ALLENNLP", ""))
-    parser.add_argument("--tokens", type=int, default=1500, help="of a slice (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the cores")
     options = parser.parse_args()
     wheel, there = (path and os.path.abspath(path) for path in (options.allennlp, options.environment))
     pythons = dict(zip(PROGRAMS, (sys.executable, wheel and sys.executable, there, there), strict=True))
     print(machine())
-    print(f"{SLICES} slices of {options.tokens:,} tokens; threads: {options.threads}; peers in batches of {BATCH} sentences")
-    slices = [take(text, options.tokens) for text in repeat(running_text(), SLICES)]
+    print(f"{SLICES} slices of {TOKENS:,} tokens; threads: {options.threads}; peers in batches of {BATCH} sentences")
+    slices = [take(text, TOKENS) for text in repeat(running_text(), SLICES)]
     for shape in options.tables:
         with working_folder() as folder:
             results = list(measure(shape, slices, folder, pythons, str(options.threads), wheel))

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.gpu.day --minutes 20 --out FOLDER``: all that waits for a GPU, in twenty minutes and in this order.
+"""``python -m benchmarks.gpu.day --out FOLDER``: all that waits for a GPU, in twenty minutes and in this order.
 
-Each step is a process of its own with its own limit; what a step leaves of its time is the next one's. What it prints stands in
-FOLDER/NN-NAME.txt as it comes, a line of each in FOLDER/summary.txt. Ends with 0 if all went well, 1 if a step failed or was out
-of time, 3 without a GPU. --rehearse runs the same steps on the CPU with tiny sizes.
+Each step is a process of its own with its own limit. What it prints stands in FOLDER/NN-NAME.txt as it comes, a line of each in
+FOLDER/summary.txt. Ends with 0 if all went well, 1 if a step failed or was out of time, 3 without a GPU. --rehearse runs the same
+steps on the CPU with tiny sizes.
 """
 
 import os
@@ -22,7 +22,7 @@ TESTS = "tests/model/engine/test_engine_cuda.py"
 
 @dataclass(frozen=True)
 class Step:
-    """A command, and how many of twenty minutes it may take."""
+    """A command, and how many minutes it may take."""
 
     name: str
     minutes: float
@@ -44,7 +44,7 @@ def steps(rehearse: bool) -> list[Step]:
     ]
 
 
-def run(step: Step, seconds: float, path: Path) -> str:
+def run(step: Step, path: Path) -> str:
     """Run a step into a file and say in a few words how it ended; all its processes are gone after that."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with path.open("w", encoding="utf-8") as file:
@@ -58,36 +58,31 @@ def run(step: Step, seconds: float, path: Path) -> str:
             start_new_session=True,
         )
         try:
-            code = process.wait(max(1.0, seconds))
+            code = process.wait(60 * step.minutes)
             return "well" if code == 0 else f"FAILED with {code}"
         except subprocess.TimeoutExpired:
-            return f"OUT OF TIME after {seconds:.0f} s"
+            return f"OUT OF TIME after {step.minutes:g} min"
         finally:
             with suppress(ProcessLookupError):  # a step that ended may have left processes that hold the GPU
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def run_all(todo: list[Step], minutes: float, folder: Path) -> bool:
+def run_all(todo: list[Step], folder: Path) -> bool:
     """Whether all ended well."""
     folder.mkdir(parents=True, exist_ok=True)
-    scale, began, until, well = minutes * 60 / sum(step.minutes for step in todo), time.monotonic(), 0.0, True
-    with (folder / "summary.txt").open("w", encoding="utf-8") as summary:
-        for number, step in enumerate(todo, 1):
-            until += step.minutes * scale
-            start = time.monotonic()
-            ended = run(step, began + until - start, folder / f"{number:02d}-{step.name}.txt")
-            well &= ended == "well"
-            line = f"{number:02d} {step.name:16s} {time.monotonic() - start:7.1f} s  {ended}"
-            summary.write(line + "\n")
-            summary.flush()
-            print(line, flush=True)
-    return well
+    lines = []
+    for number, step in enumerate(todo, 1):
+        began, name = time.monotonic(), f"{number:02d}-{step.name}"
+        ended = run(step, folder / f"{name}.txt")
+        lines.append(f"{name:16s} {time.monotonic() - began:7.1f} s  {ended}")
+        print(lines[-1], flush=True)
+        (folder / "summary.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return all(line.endswith("well") for line in lines)
 
 
 def main() -> int:
     parser = options_of(__doc__)
-    parser.add_argument("--minutes", type=float, default=20, help="for all steps together (default: 20)")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the results")
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, with tiny sizes")
     args = parser.parse_args()
@@ -97,7 +92,7 @@ def main() -> int:
         if not torch.cuda.is_available():
             print("no GPU here: PyTorch finds no CUDA device; --rehearse runs the same steps on the CPU", file=sys.stderr)
             return NO_GPU
-    return 0 if run_all(steps(args.rehearse), args.minutes, args.out) else 1
+    return 0 if run_all(steps(args.rehearse), args.out) else 1
 
 
 if __name__ == "__main__":

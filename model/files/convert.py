@@ -1,9 +1,8 @@
 """Models in the files of other programs, read once to be written as ours: what `elmo-store models convert` adds to `load_model`.
 
-Known are the models of ELMoForManyLangs (a folder or a zip) and the checkpoints that bilm-tf's training leaves (a folder).
+Known are the models of ELMoForManyLangs and the checkpoints that bilm-tf's training leaves, each a folder.
 """
 
-import tempfile
 from pathlib import Path
 
 from model.files import locate, manylangs, tf_checkpoint
@@ -15,26 +14,19 @@ from model.options import N_BYTES_AND_MARKERS, options_in, read_json
 def load_any(spec: str) -> tuple[str, BiLMWeights]:
     """Load a model in any form that is known, and say what to call it.
 
-    ``spec`` is what `load_model` takes, or a local folder or a zip with another program's model.
+    ``spec`` is what `load_model` takes, or a local folder with another program's model.
 
     Raises:
         UnknownModelError: there is no such model.
         WeightsError, OptionsError: its files can't be used.
     """
-    if spec in {model.name for model in available_models()}:
-        return load_model(spec)
-    if spec.lower().endswith(".zip"):
-        path = locate.fetch(spec)
-        if locate.foreign_kind(locate.zip_members(path, spec)) == locate.MANYLANGS:
-            with tempfile.TemporaryDirectory() as unpacked:
-                locate.unpack(path, Path(unpacked), spec, manylangs.wanted)
-                return name_of(spec), BiLMWeights(*manylangs.read(Path(unpacked)))
     folder = Path(spec)
-    kind = locate.foreign_kind([path.name for path in folder.iterdir()]) if folder.is_dir() else None
-    if kind == locate.MANYLANGS:
-        return name_of(spec), BiLMWeights(*manylangs.read(folder))
-    if kind == locate.CHECKPOINT:
-        return name_of(spec), _read_checkpoint(folder)
+    if folder.is_dir() and spec not in {model.name for model in available_models()}:
+        kind = locate.foreign_kind([path.name for path in folder.iterdir()])
+        if kind == locate.MANYLANGS:
+            return name_of(spec), BiLMWeights(*manylangs.read(folder))
+        if kind == locate.CHECKPOINT:
+            return name_of(spec), _read_checkpoint(folder)
     return load_model(spec)
 
 

@@ -1,4 +1,4 @@
-"""Where a model's files are: a folder, a file, a zip, or any fsspec URL of these, copied to a cache when remote.
+"""Where a model's files are: a folder, a file, or any fsspec URL of these, copied to a cache when remote.
 
 The cache is `$ELMO_STORE_CACHE`, or `elmo-store` in `$XDG_CACHE_HOME` or ~/.cache. An entry is named by a hash of its
 URL and of what the server says about the object's version (an HTTP server: nothing, so that a cached copy stays), and
@@ -12,8 +12,7 @@ import posixpath
 import re
 import shutil
 import threading
-import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,10 @@ from typing import Any
 from elmo_store.errors import BucketNotFoundError
 from elmo_store.storage.failures import TranslatingCalls, translate_error
 from model.errors import ModelError, UnknownModelError, WeightsError
-from model.options import MOST_OPTIONS_BYTES
 
 _LOG = logging.getLogger(__name__)
 
 _WEIGHT_NAMES = ("weights.safetensors", "weights.hdf5", "model.hdf5")  # model.hdf5: the NLPL repository's name
-_MOST_BYTES = 1 << 33  # of a zip's member: the largest published weights take 375 MB
-_MOST_RATIO = 250  # that a member of more than `_FREE_BYTES` is compressed by: numbers of weights hardly are
-_FREE_BYTES = 1 << 30
 _UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
 
 # Other programs' models, which `elmo-store models convert` turns into ours
@@ -37,7 +32,7 @@ CHECKPOINT = "a checkpoint of bilm-tf's training"
 
 
 def foreign_kind(names: Collection[str]) -> str | None:
-    """Whose model the files of a folder or a zip are; None where they are weights that need no conversion, or of no kind."""
+    """Whose model the files of a folder are; None where they are weights that need no conversion, or of no kind."""
     if any(name.endswith((".hdf5", ".safetensors")) for name in names):
         return None
     if {"token_embedder.pkl", "encoder.pkl"} <= set(names):
@@ -100,6 +95,8 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
     suffix = posixpath.splitext(name)[1].lower()
     if suffix in _UNSAFE:
         raise WeightsError(f"{folder_or_url} is a {suffix} file; such files can hold code: convert it")
+    if suffix == ".zip":
+        raise WeightsError(f"{folder_or_url} is a zip: unpack it and name the folder")
     if suffix in (".safetensors", ".hdf5"):
         if not filesystem.exists(path):
             _ask_why(filesystem, path)
@@ -125,58 +122,10 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
 
 def _refuse_foreign(names: Collection[str], shown: str) -> None:
     if kind := foreign_kind(names):
-        is_remote_folder = "://" in shown and not shown.lower().endswith(".zip")  # a folder is converted on a local disk
-        source, note = ("COPY", ", COPY a local copy of it,") if is_remote_folder else (shown, "")
+        source, note = ("COPY", ", COPY a local copy of it,") if "://" in shown else (shown, "")
         raise WeightsError(
             f"{shown} holds {kind}: convert it once by `elmo-store models convert {source} FOLDER`{note} and give FOLDER"
         )
-
-
-def zip_members(path: Path, shown: str) -> dict[str, str]:
-    """The members of a zip that stand in it or in its folders, by the last part of their names. WeightsError: no zip."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {posixpath.basename(name): name for name in archive.namelist() if name.count("/") <= 1}
-    except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
-        raise WeightsError(f"{shown} can't be read as a zip ({error})") from error
-
-
-def published_members(names: Collection[str], shown: str) -> set[str]:
-    """Weights and options of the NLPL repository's zips, and of others with the names that we know. WeightsError: none."""
-    weights = next((name for name in reversed(_WEIGHT_NAMES) if name in names), None)  # NLPL's name first
-    if weights is None or (weights.endswith(".hdf5") and "options.json" not in names):
-        _refuse_foreign(names, shown)
-        raise WeightsError(
-            f"{shown} holds {', '.join(sorted(names)[:10]) or 'nothing'}: a model's zip has model.hdf5 and options.json"
-        )
-    return {weights, "options.json"} & set(names)
-
-
-def unpack(path: Path, folder: Path, shown: str, wanted: Callable[[Collection[str], str], set[str]] = published_members) -> None:
-    """Take a model's files out of a zip, under the last part of their names, and no more bytes than its index says they have.
-
-    ``shown`` is what messages call the zip; ``wanted`` says which of the members' names to take, or raises. WeightsError: no zip,
-    or without a model's files.
-    """
-    members = zip_members(path, shown)
-    names = wanted(members, shown)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in names:
-                _extract(archive, members[name], folder / name, shown)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:  # damaged, encrypted, unknown
-        raise WeightsError(f"{shown} can't be read as a zip ({error})") from error
-
-
-def _extract(archive: zipfile.ZipFile, member: str, target: Path, shown: str) -> None:
-    info = archive.getinfo(member)
-    most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_RATIO * info.compress_size))
-    if member.endswith(".json"):
-        most = MOST_OPTIONS_BYTES
-    if info.file_size > most:
-        raise WeightsError(f"{shown}: {member} says that it has {info.file_size:,} bytes; {most:,} are the most")
-    with archive.open(member) as source, target.open("wb") as file:
-        shutil.copyfileobj(source, file, 1 << 20)
 
 
 @contextmanager

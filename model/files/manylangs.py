@@ -15,7 +15,7 @@ The .pkl files are read with ``weights_only=True``: tensors, never code.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,6 @@ _USUAL: dict[str, Any] = {
     },
 }  # fmt: skip
 _USUAL_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
-
-
-def wanted(names: Collection[str], _: str) -> set[str]:
-    """Which files of a zip to take: its configuration, where the zip has it, stands under a name that config.json says."""
-    return {name for name in names if name in (*FILES, "word.dic") or name.endswith(".json")}
 
 
 def read(folder: Path) -> tuple[BiLMOptions, dict[str, torch.Tensor], Lexicon]:

@@ -171,4 +171,4 @@ def _description(folder: Path) -> str:
 def name_of(spec: str) -> str:
     """Last part of a path or URL, without the endings of weights files."""
     stem = posixpath.basename(spec.rstrip("/"))
-    return stem.removesuffix(".safetensors").removesuffix(".hdf5").removesuffix(".zip") or spec
+    return stem.removesuffix(".safetensors").removesuffix(".hdf5") or spec

@@ -11,7 +11,6 @@ not fix the order of several, and equal models are equal files.
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,19 +91,15 @@ class BiLMWeights:
 
     @classmethod
     def load(cls, folder_or_url: str, *, options: str | None = None) -> "BiLMWeights":
-        """Load a folder (options.json beside weights.safetensors or weights.hdf5), one .safetensors or .hdf5 file, or NLPL's zip.
+        """Load a folder (options.json beside weights.safetensors or weights.hdf5), or one .safetensors or .hdf5 file.
 
         Any fsspec URL will do; what is not on a local disk is copied to the cache first. ``options``: a file in place of the
-        options beside; not for a zip.
+        options beside.
 
         Raises:
             UnknownModelError: nothing is there.
             WeightsError, OptionsError: what is there can't be used.
         """
-        if folder_or_url.lower().endswith(".zip"):
-            with tempfile.TemporaryDirectory() as unpacked:
-                locate.unpack(locate.fetch(folder_or_url), Path(unpacked), folder_or_url)
-                return cls.load(unpacked)
         weights, beside = locate.find(folder_or_url)
         path = beside if options is None else locate.fetch(options)
         chosen = None if path is None else read_options(path)

@@ -21,7 +21,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     convert.add_argument(
         "model", metavar="MODEL",
-        help="what --model takes, or a folder or zip of ELMoForManyLangs, or a folder of bilm-tf's training",
+        help="what --model takes, or a folder of ELMoForManyLangs or of bilm-tf's training",
     )  # fmt: skip
     convert.add_argument("output", metavar="FOLDER", help="folder for the two files, new or not")
     add_option(convert, "--dtype", "precision of the weights as written", "float32", choices=("float32", "float16"))

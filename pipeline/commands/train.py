@@ -40,8 +40,8 @@ TRAINING = "training"  # folder below --output with what a later run needs
 EPILOG = """\
 FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads,
 softmax.safetensors, which perplexity needs and embedding does not, and training/ with the checkpoint, the curve and the
-held-out points. Ctrl-C leaves a checkpoint and the weights so far; --resume continues exactly from there. Without
---max-tokens, --resume keeps the run's end. On resume you may change the rate, the negatives and the end.
+held-out points. Ctrl-C leaves a checkpoint and the weights so far; --resume continues exactly from there, to the run's own
+end without --max-tokens. It may be given another rate and other negatives.
 
 --evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout, and
 leaves them in FOLDER/training/heldout.json.
@@ -100,8 +100,7 @@ def _check(args: argparse.Namespace) -> None:
     """CommandError for options that make no sense together."""
     if args.evaluate is not None:
         if args.inputs or not args.heldout:
-            problem = "--evaluate FOLDER takes the texts as --heldout TEXT … and no others: name at least one there"
-            raise CommandError(Exit.BAD_USAGE, problem)
+            raise CommandError(Exit.BAD_USAGE, "--evaluate FOLDER takes texts as --heldout TEXT … alone: name at least one there")
         return
     missing = [name for name in ("inputs", "options", "output") if not getattr(args, name)]
     if missing:
@@ -116,9 +115,8 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
         return locations.Touched(texts, [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
     named = args.options not in (None, DEFAULT_MODEL)
     files = [locations.file("--options", args.options)] if named else []
-    output = [locations.output(args.output)]
-    # A run that is resumed may be told the options that it wrote itself.
-    return locations.Touched(texts, output, own=files) if args.resume else locations.Touched([*texts, *files], output)
+    reads, own = (texts, files) if args.resume else ([*texts, *files], [])  # a run that is resumed wrote its options itself
+    return locations.Touched(reads, [locations.output(args.output)], own=own)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -156,10 +154,8 @@ def _train(args: argparse.Namespace) -> int:
         f"parameters without the softmax; from token {trainer.progress.tokens:,} on"
     )
     ended = _run_training(trainer, output, heldout, say)
-    evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
-    progress = trainer.progress
-    say(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
-    _report(evaluations, output / TRAINING, say)
+    say(f"{trainer.progress.tokens:,} tokens in {trainer.progress.seconds / 3600:.2f} h; the model is in {output}")
+    _report(_evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout), output / TRAINING, say)
     if ended:
         return Exit.COMPLETE
     print("Stopped before the end; rerun the same command with --resume to continue.", file=sys.stderr)

@@ -5,7 +5,6 @@ import os
 import resource
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +24,6 @@ from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.reading.row_readers import ByZarr
 from elmo_store.storage.root import Root
 from model.errors import OptionsError, WeightsError
-from model.files import locate
 from model.options import read_options
 from tests.store.support import Written, make_store
 
@@ -211,32 +209,10 @@ def test_json_of_an_object_store_is_read_up_to_its_limit(monkeypatch: pytest.Mon
 
 
 def test_options_that_are_bombs(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr("model.hdf5", b"")
-        with made.open("options.json", "w") as file:
-            for _ in range(64):
-                file.write(b"[" * (1 << 20))
-    (tmp_path / "out").mkdir()
-    with pytest.raises(WeightsError, match=r"options\.json says that it has 67,108,864 bytes; 1,048,576 are the most"):
-        locate.unpack(tmp_path / "m.zip", tmp_path / "out", "m.zip")
-    assert not (tmp_path / "out" / "options.json").exists()
     options = tmp_path / "options.json"
     options.write_text(json.dumps({"x": "y" * (1 << 20)}))
     with pytest.raises(OptionsError, match="the most that options have"):
         read_options(options)
-
-
-def test_weights_that_are_a_bomb(tmp_path: Path) -> None:
-    n_bytes, told_bytes = 1_000_003, 1_153_433_600
-    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr("options.json", "{}")
-        made.writestr("model.hdf5", bytes(n_bytes))
-    whole = (tmp_path / "m.zip").read_bytes()
-    assert whole.count(n_bytes.to_bytes(4, "little")) == 2  # before the member, and in the directory
-    (tmp_path / "m.zip").write_bytes(whole.replace(n_bytes.to_bytes(4, "little"), told_bytes.to_bytes(4, "little")))
-    (tmp_path / "out").mkdir()
-    with pytest.raises(WeightsError, match=r"model\.hdf5 says that it has 1,153,433,600 bytes"):
-        locate.unpack(tmp_path / "m.zip", tmp_path / "out", "m.zip")
 
 
 def test_a_header_of_a_start_state() -> None:

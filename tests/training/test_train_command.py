@@ -131,7 +131,7 @@ def test_texts_that_cannot_be_trained_on(
         (["--options", "nowhere.json"], 3, "nowhere.json"),
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
-        (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes the texts as --heldout"),
+        (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes texts as --heldout"),
     ],
 )
 def test_what_never_begins_says_why(
