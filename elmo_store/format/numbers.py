@@ -37,9 +37,17 @@ class Int8Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: int | slice | Array) -> "Int8Rows":
-        """Some rows."""
+    def __getitem__(self, rows: Any) -> "Int8Rows":
+        """Some rows, or with an index of two axes some states of some rows."""
         return Int8Rows(self.values[rows], self.scale[rows])
+
+    def __setitem__(self, rows: slice, stored: "Int8Rows") -> None:
+        self.values[rows], self.scale[rows] = stored.values, stored.scale
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return self.values.nbytes + self.scale.nbytes
 
     def __iter__(self) -> Iterator[Array]:
         """``values, scale = …``."""

@@ -4,7 +4,6 @@ import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -14,7 +13,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.reading.row_readers import THREADS, Job, View
+from elmo_store.reading.row_readers import THREADS, Job, Stored, side_by_side
 from elmo_store.reading.rows import Int64, Readable, the_one
 from elmo_store.reading.sentences import SentenceRecord, Starts, renumbered
 from elmo_store.reading.store import Runs, StoreReader
@@ -61,35 +60,34 @@ class Joined(Readable):
 
     def _of_stores(self, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
         """``work`` on each; side by side where the stores are not on a local disk."""
-        if len(items) < 2 or self.runs.stores[0].root.is_local:
-            return list(map(work, items))
-        with ThreadPoolExecutor(min(THREADS, len(items))) as pool:
-            return list(pool.map(work, items))
+        is_local = not items or self.runs.stores[0].root.is_local
+        return side_by_side(work, items, 1 if is_local else min(THREADS, len(items)))
 
-    def fill(self, states: Sequence[int], jobs: Iterable[Job]) -> None:
+    def fill(self, states: Sequence[int], jobs: Iterable[Job], rows: Stored) -> None:
         """See `Readable.fill`."""
         edges, stores, shifts = self.runs.by_row
         own: dict[int, tuple[StoreReader, list[Job]]] = {}
-        for first, stop, block, place in jobs:
+        for first, stop, place in jobs:
             while first < stop:
                 run = bisect_right(edges, first) - 1
-                end, store, shift = edges[run + 1], stores[run], shifts[run]
-                if end > stop:
-                    end = stop
-                held = own.get(id(store))
-                if held is None:
-                    held = own[id(store)] = (store, [])
-                held[1].append((first + shift, end + shift, block, place))
+                end = min(stop, edges[run + 1])
+                store = stores[run]
+                own.setdefault(id(store), (store, []))[1].append((first + shifts[run], end + shifts[run], place))
                 first, place = end, place + end - first
-        self._of_stores(lambda item: item[0].fill(states, item[1]), list(own.values()))
+        self._of_stores(lambda item: item[0].fill(states, item[1], rows), list(own.values()))
 
-    def view(self, states: Sequence[int], first: int, stop: int) -> View | None:
+    def view(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
         """See `Readable.view`."""
         edges, stores, shifts = self.runs.by_row
         run = bisect_right(edges, first) - 1
         if not first < stop <= edges[run + 1]:
             return None
         return stores[run].view(states, first + shifts[run], stop + shifts[run])
+
+    def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
+        """See `Readable.views`."""
+        views = [self.view(states, first, stop) for first, stop in spans.tolist() if first < stop]
+        return None if any(view is None for view in views) else views
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """See `Readable.records`."""

@@ -4,11 +4,12 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -20,7 +21,7 @@ from elmo_store.format.fields import KeptField
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
-from elmo_store.reading.row_readers import Block, Job, View
+from elmo_store.reading.row_readers import Job, Stored, all_states, copied
 from elmo_store.reading.sentences import Int64, SentenceRecord, Starts
 from elmo_store.reading.text_index import Text, words
 
@@ -31,7 +32,7 @@ TOKENS_SHOWN, WORDS_SHOWN = 200, 6  # of a sentence: in a notebook, in a line
 COLUMNS_AT_ONCE = 1 << 16  # sentences whose columns are read together
 
 
-class Sentence:
+class Sentence(msgspec.Struct, eq=False):
     """A sentence: its place and its rows are known, its text and its states are read when they are asked for.
 
     ``sentence["fwd1"]`` is [n_rows, channels]. With boundaries the first row is BOS and the last EOS; a sentence without
@@ -42,10 +43,10 @@ class Sentence:
         span: its first row in the store and the row after its last.
     """
 
-    __slots__ = ("_record", "_store", "index", "span")
-
-    def __init__(self, store: "Readable", index: int, span: Span, record: SentenceRecord | None = None) -> None:
-        self._store, self._record, self.index, self.span = store, record, index, span
+    _store: "Readable"
+    index: int
+    span: Span
+    _record: SentenceRecord | None = None
 
     def _repr_html_(self) -> str:
         words, (first, stop) = self.tokens, self.span
@@ -128,12 +129,12 @@ class Sentence:
         """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.
 
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them. ``copy=False`` gives a read-only array,
-        which is a view of the shard's mapped file where that is possible. The view stays valid, and keeps that file open, as
-        long as it or an array made of it lives, also when the store is closed or replaced.
+        which is a view of the shard's mapped file where that is possible. The view stays valid as long as it or an array made of
+        it lives, also when the store is closed or replaced.
         """
         store = self._store
         first, stop = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Array = store.read_span(store.state_indices(states), first, stop, copy=copy)
+        rows: Array = store.read_span(store.state_indices(states), first, stop, False, copy)
         return rows
 
     def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
@@ -141,7 +142,7 @@ class Sentence:
         store = self._store
         store.check_raw()
         first, stop = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Int8Rows = store.read_span(store.state_indices(states), first, stop, raw=True)
+        rows: Int8Rows = store.read_span(store.state_indices(states), first, stop, True)
         return rows
 
     def __getitem__(self, state: str) -> Array:
@@ -152,7 +153,7 @@ class Sentence:
         return layers_of_states(self.read(boundaries=boundaries))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Batch:
     """Sentences and all their rows.
 
@@ -160,7 +161,7 @@ class Batch:
         store: what they were read from.
         numbers: the sentences' numbers in it, in the order asked for.
         spans: int64 [len(numbers), 2], first row in the store of each sentence and the row after its last.
-        offsets: int64 [len(numbers) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
+        kept: the spans that are read, without the rows of BOS and EOS where they are left out.
         states: [rows, states asked for, channels] in the store's dtype, int8 if ``raw`` was asked for; no padding. It may be a
             read-only view of mapped rows, or of a larger array.
         scale: float32 [rows, states asked for] with ``raw``: ``states × scale`` are the states. None otherwise.
@@ -169,9 +170,14 @@ class Batch:
     store: "Readable"
     numbers: Sequence[int]
     spans: Int64
-    offsets: Int64
+    kept: Int64
     states: Array
     scale: Array | None = None
+
+    @cached_property
+    def offsets(self) -> Int64:
+        """int64 [len(numbers) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i."""
+        return offsets_of(self.kept)
 
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -235,7 +241,7 @@ class Readable(ABC):
         """Rows of each sentence, first and the one after the last: int64 [n, 2]. SentenceNotFoundError."""
         return self._starts.spans(numbers)
 
-    def _span(self, number: int) -> Span:
+    def span(self, number: int) -> Span:
         """Rows of one sentence. SentenceNotFoundError."""
         return self._starts.span(number)
 
@@ -266,49 +272,75 @@ class Readable(ABC):
         """
 
     @abstractmethod
-    def fill(self, states: Sequence[int], jobs: Sequence[Job]) -> None:
-        """Read rows of the states at these places of `states` to where the jobs say, all of them at once."""
+    def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
+        """Read rows of the states at these places of `states` to where in ``rows`` the jobs say, all of them at once."""
 
     @abstractmethod
-    def view(self, states: Sequence[int], first: int, stop: int) -> View | None:
+    def view(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
         """Rows without a copy, read-only, as they are stored; None where that can't be."""
 
-    def block(self, n_states: int, n_rows: int, empty: Empty = np.empty) -> Block:
-        """Memory for so many rows, as they are stored."""
-        shape = (n_states, n_rows, self.channels)
-        if self.is_int8:
-            return Block(np.empty(shape, np.int8), np.empty((n_rows, n_states), np.float32))
-        return Block(empty(shape, self.dtype), None)
+    @abstractmethod
+    def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
+        """`view` of each of the spans [n, 2] that has rows, one or several of each; None where that can't be."""
 
     def read_span(
-        self, states: Sequence[int], first: int, stop: int, *, raw: bool = False, copy: bool = True, empty: Empty = np.empty
+        self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True, empty: Empty = np.empty
     ) -> Any:
         """`read_spans` of one span; with ``copy`` False read-only, and without a copy where that can be."""
-        if (raw or not self.is_int8) and empty is np.empty and (viewed := self.view(states, first, stop)) is not None:
-            values, scale = viewed
-            if scale is None:
-                return (values.copy() if copy else values).transpose(1, 0, 2)
-            return Block(values.copy(), scale.copy()).rows(raw) if copy else Block(values, scale).rows(raw)
-        block = self.block(len(states), stop - first, empty)
-        self.fill(states, [(first, stop, block, 0)])
-        rows = block.rows(raw, empty)
+        rows = self.view(states, first, stop)
+        if rows is not None and not self.is_int8:
+            return rows.copy("K") if copy else rows
+        if rows is not None and raw:
+            return copied(rows) if copy else rows
+        if rows is None:
+            rows = self._fetched(states, [(first, stop)], 0, empty)
+        read = rows.floats(empty) if self.is_int8 and not raw else rows
         if not copy:
-            for array in rows if raw else (rows,):
+            for array in read if raw else (read,):
                 array.flags.writeable = False
-        return rows
+        return read
 
-    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False) -> Any:
+    def read_spans(
+        self, states: Sequence[int], spans: Spans, raw: bool = False, *, zeros: int = 0, empty: Empty = np.empty
+    ) -> Any:
         """Rows of the states at these places of `states`, span after span [n, 2]: [rows, len(states), channels].
 
-        ``raw``: of what is stored in 8 bits, `Int8Rows`.
+        ``raw``: of what is stored in 8 bits, `Int8Rows`. ``zeros``: so many rows of zeros follow. In memory it is one state after
+        the other.
         """
-        if len(spans) == 1:
-            return self.read_span(states, int(spans[0][0]), int(spans[0][1]), raw=raw)
-        bounds = np.asarray(spans, np.int64).reshape(-1, 2)
-        offsets = offsets_of(bounds)
-        block = self.block(len(states), int(offsets[-1]))
-        self.fill(states, [(*span, block, at) for span, at in zip(bounds.tolist(), offsets[:-1].tolist(), strict=True)])
-        return block.rows(raw)
+        wanted = np.asarray(spans, np.int64).reshape(-1, 2)
+        views = self.views(states, wanted)
+        if views:
+            rows = self._block(len(states), int((wanted[:, 1] - wanted[:, 0]).sum()) + zeros, empty)
+            if zeros:
+                views.append(self._block(len(states), zeros, np.zeros))
+            if self.is_int8:
+                np.concatenate([own.values for own in views], out=rows.values)
+                np.concatenate([own.scale for own in views], out=rows.scale)
+            else:
+                np.concatenate(views, out=rows)
+        else:
+            rows = self._fetched(states, wanted.tolist(), zeros, empty)
+        return rows.floats(empty) if self.is_int8 and not raw else rows
+
+    def _fetched(self, states: Sequence[int], spans: Iterable[Sequence[int]], zeros: int, empty: Empty) -> Stored:
+        jobs, n_rows = list[Job](), 0
+        for first, stop in spans:
+            jobs.append((first, stop, n_rows))
+            n_rows += stop - first
+        rows = self._block(len(states), n_rows + zeros, empty)
+        self.fill(states, jobs, rows)
+        if zeros:
+            for array in rows if self.is_int8 else (rows,):
+                array[n_rows:] = 0
+        return rows
+
+    def _block(self, n_states: int, n_rows: int, empty: Empty) -> Stored:
+        """Memory for so many rows as they are stored, one state after the other."""
+        shape = (n_states, n_rows, self.channels)
+        if self.is_int8:
+            return Int8Rows(empty(shape, np.int8).transpose(1, 0, 2), empty((n_rows, n_states), np.float32))
+        return empty(shape, self.dtype).transpose(1, 0, 2)
 
     def check_raw(self, raw: bool = True) -> None:
         """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
@@ -354,13 +386,14 @@ class Readable(ABC):
         SentenceNotFoundError if there is none; AmbiguousIdError if several sentences have the id.
         """
         if index is not None and id is None and text is None:  # the usual case
-            return Sentence(self, int(index), self._span(int(index)))
+            number = int(index)
+            return Sentence(self, number, self._starts.span(number))
         if (index is not None) + (id is not None) + (text is not None) != 1:
             raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
-        number = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
-        if number is None:
+        found = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
+        if found is None:
             raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}")
-        return Sentence(self, number, self._span(number))
+        return Sentence(self, found, self.span(found))
 
     def sentence_at(self, row: int) -> Sentence:
         """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""
@@ -369,8 +402,8 @@ class Readable(ABC):
         low, high = 0, self.n_sentences
         while low < high:  # the first sentence that ends after the row
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._span(middle)[1] <= row else (low, middle)
-        return Sentence(self, low, self._span(low))
+            low, high = (middle + 1, high) if self.span(middle)[1] <= row else (low, middle)
+        return Sentence(self, low, self.span(low))
 
     @overload
     def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]: ...
@@ -397,12 +430,16 @@ class Readable(ABC):
     def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
         """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
         if states is None:
-            return range(len(self.states))
+            return self._all_states
         names = (states,) if isinstance(states, str) else states
         for name in names:
             if name not in self.states:
                 raise StateNotFoundError(f"{self.url} has no state {name!r}: it has {', '.join(self.states)}")
         return [self.states.index(name) for name in names]
+
+    @cached_property
+    def _all_states(self) -> range:
+        return all_states(len(self.states))
 
     def without_boundaries(self, span: Span) -> Span:
         """A sentence's rows without those of BOS and EOS, where the store has them."""
@@ -463,12 +500,12 @@ class Readable(ABC):
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
-        wanted = self._find(list(ids)) if ids is not None else np.asarray(numbers, np.int64).tolist()
+        wanted = np.asarray(self._find(list(ids)) if ids is not None else numbers, np.int64)
         spans = self.spans(wanted)
         kept = spans if boundaries else self.inner_spans(spans)
         self.check_raw(raw)
         rows = self.read_spans(self.state_indices(states), kept, raw)
-        return Batch(self, wanted, spans, offsets_of(kept), *(rows if raw else (rows,)))
+        return Batch(self, wanted.tolist(), spans, kept, *(rows if raw else (rows,)))
 
     def batches(
         self,
@@ -498,7 +535,7 @@ class Readable(ABC):
             if self.boundaries and not boundaries:
                 kept, base = self.inner_spans(spans), int(spans[0, 0])
                 rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
-            yield Batch(self, numbers, spans, offsets_of(kept), *(rows if raw else (rows,)))
+            yield Batch(self, numbers, spans, kept, *(rows if raw else (rows,)))
 
     def inner_spans(self, spans: Int64) -> Int64:
         """`without_boundaries` of each of the spans [n, 2]."""

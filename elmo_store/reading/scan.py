@@ -17,6 +17,7 @@ from elmo_store.format.numbers import Array
 Int64 = npt.NDArray[np.int64]
 Wanted = TypeVar("Wanted")
 Read = TypeVar("Read")
+BATCHES_AT_ONCE = 64  # whose rows are looked up together
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 BLOCKS_AHEAD = 2  # that are under way while one is used
 
@@ -29,7 +30,11 @@ class Memory:
 
     def __init__(self, most: int) -> None:
         """``most``: pieces of memory that are kept."""
+        self._most = most
         self._free: deque[npt.NDArray[np.uint8]] = deque((np.empty(0, np.uint8) for _ in range(most)), most)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memory, (self._most,)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array of any contents."""
@@ -63,22 +68,22 @@ def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int],
 
     ``store``: a `Readable`.
     """
-    most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
-    blocks = _blocks(numbers, n_sentences, most_rows, store.spans)
-    as_stored = raw or not store.is_int8
-    if as_stored and store.n_rows and store.view(states, 0, 1) is not None:
-        for held, spans in blocks:  # nothing is read ahead but by the system: pages
-            for first in range(0, len(held), n_sentences):
-                own = spans[first : first + n_sentences]
-                rows = store.read_span(states, int(own[0, 0]), int(own[-1, 1]), raw=raw, copy=False)
-                yield held[first : first + n_sentences], own, rows
-        return
     memory = Memory(BLOCKS_AHEAD + 3)  # under way, in use, and two that the consumer still holds
 
-    def rows_of(block: tuple[range, Int64]) -> Any:
-        return store.read_span(states, int(block[1][0, 0]), int(block[1][-1, 1]), raw=raw, empty=memory.empty)
+    def rows_of(spans: Int64) -> Any:
+        return store.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw=raw, copy=False, empty=memory.empty)
 
-    for (held, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD, n_threads=BLOCKS_AHEAD):
+    if store.n_rows and store.view(states, 0, 1) is not None:  # nothing is read ahead but by the system: pages
+        for first in range(0, len(numbers), n_sentences * BATCHES_AT_ONCE):
+            held = numbers[first : first + n_sentences * BATCHES_AT_ONCE]
+            spans = store.spans(held)
+            for start in range(0, len(held), n_sentences):
+                own = spans[start : start + n_sentences]
+                yield held[start : start + n_sentences], own, rows_of(own)
+        return
+    most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
+    blocks = _blocks(numbers, n_sentences, most_rows, store.spans)
+    for (held, spans), rows in read_ahead(lambda block: rows_of(block[1]), blocks, BLOCKS_AHEAD, n_threads=BLOCKS_AHEAD):
         base = int(spans[0, 0])
         for first in range(0, len(held), n_sentences):
             own = spans[first : first + n_sentences]

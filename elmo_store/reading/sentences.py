@@ -70,57 +70,67 @@ class SentenceRecord(msgspec.Struct, frozen=True):
 class Starts:
     """Where the rows of sentences begin: one array of 8 bytes a sentence, filled as it is asked for.
 
-    Sentence i has rows ``starts[i] … starts[i + 1]``. Of more than `START_BYTES` all is forgotten and read again.
+    Sentence i has rows ``starts[i] … starts[i + 1]``. Of more than `START_BYTES` all is forgotten and read again. The array holds
+    what is stored plus one, so that 0 is what was not read; forked processes share it.
     """
 
     def __init__(self, where: str, n_sentences: int, n_rows: int, chunk: int, read: Callable[[list[int]], list[Int64]]) -> None:
         """``read``: gives the entries of chunks of so many, the last one may have more than there are; ``where``: for errors."""
-        self._where, self._n, self._n_rows, self._chunk, self._read = where, n_sentences, n_rows, chunk, read
-        self._n_chunks = n_sentences // chunk + 1
+        self._where, self._n, self._chunk, self._read = where, n_sentences, chunk, read
+        self._most = n_rows + 1
         self._held = self._nothing()
 
-    def _nothing(self) -> tuple[Int64, npt.NDArray[np.bool_], bytearray]:
-        """Starts, none of them read, and which chunks are: as an array, and the same memory as bytes. Pages take memory later."""
-        loaded = bytearray(self._n_chunks)
-        memory = mmap.mmap(-1, 8 * self._chunk * self._n_chunks)
-        return np.frombuffer(memory, np.int64), np.frombuffer(loaded, np.bool_), loaded
+    def _nothing(self) -> tuple[memoryview, set[int]]:
+        """Starts, none of them read, in memory whose pages are taken when they are written; and the chunks that were read."""
+        return memoryview(mmap.mmap(-1, 8 * self._chunk * (self._n // self._chunk + 1))).cast("q"), set()
 
     def span(self, number: int) -> tuple[int, int]:
         """First row and the row after the last of one sentence. SentenceNotFoundError, ShardCorruptError."""
-        starts, _, loaded = self._held
-        chunk = self._chunk
-        if 0 <= number < self._n and loaded[number // chunk] and loaded[(number + 1) // chunk]:
-            first, stop = starts.item(number), starts.item(number + 1)
-            if 0 <= first <= stop <= self._n_rows:
-                return first, stop
+        if 0 <= number < self._n:
+            starts, _ = self._held
+            first, stop = starts[number], starts[number + 1]
+            if 0 < first <= stop <= self._most:
+                return first - 1, stop - 1
         first, stop = self.spans([number])[0].tolist()
         return first, stop
 
     def spans(self, numbers: Sequence[int] | Int64) -> Int64:
         """`span` of each: [n, 2]."""
         wanted = self.checked(numbers)
-        starts, flags, _ = self._held
-        chunks = wanted // self._chunk
-        last = (wanted + 1) // self._chunk
-        if not (flags[chunks].all() and flags[last].all()):
-            needed = np.union1d(chunks, last)
-            starts = self._load(needed[~flags[needed]].tolist(), needed)
-        spans = np.stack([starts[wanted], starts[wanted + 1]], axis=1)
-        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._n_rows)
-        if wrong.any():
-            raise self._impossible(int(wanted[wrong][0]), *spans[wrong][0].tolist())
+        spans, wrong = self._looked_up(self._held[0], wanted)
+        if len(wrong):
+            spans, wrong = self._looked_up(self._load(wanted, wanted[wrong]), wanted)
+        if len(wrong):
+            number, (first, stop) = int(wanted[wrong[0]]), spans[wrong[0]].tolist()
+            raise ShardCorruptError(
+                f"{self._where}: sentence {number} has rows {first} … {stop}, which can't be: restore "
+                f"{layout.zarr_sentence_chunk(number // self._chunk)}"
+            )
         return spans
 
-    def _load(self, missing: list[int], needed: Int64) -> Int64:
-        held = self._held
-        if 8 * self._chunk * (int(held[1].sum()) + len(missing)) > START_BYTES:
-            held, missing = self._nothing(), needed.tolist()
-        starts, _, loaded = held
-        for chunk, entries in zip(missing, self._read(missing), strict=True):
-            starts[chunk * self._chunk :][: len(entries)] = entries
-            loaded[chunk] = 1
-        self._held = held
-        return starts
+    def _looked_up(self, held: memoryview, wanted: Int64) -> tuple[Int64, Int64]:
+        """Spans [n, 2] by what is held, and the places of those that can't be."""
+        starts, spans = np.frombuffer(held, np.int64), np.empty((len(wanted), 2), np.int64)
+        np.subtract(starts[wanted], 1, out=spans[:, 0])
+        np.subtract(starts[wanted + 1], 1, out=spans[:, 1])
+        wrong = (spans[:, 0] < 0) | (spans[:, 1] < spans[:, 0]) | (spans[:, 1] >= self._most)
+        return spans, np.flatnonzero(wrong)
+
+    def _load(self, wanted: Int64, unread: Int64) -> memoryview:
+        """What is held once the chunks of ``unread``, some of ``wanted``, were read."""
+        held, loaded = self._held
+        missing = self._chunks(unread) - loaded
+        if 8 * self._chunk * len(loaded | missing) > START_BYTES:
+            (held, loaded), missing = self._nothing(), self._chunks(wanted)
+        starts, chunks = np.frombuffer(held, np.int64), sorted(missing)
+        for chunk, entries in zip(chunks, self._read(chunks) if chunks else [], strict=True):
+            np.add(entries, 1, out=starts[chunk * self._chunk :][: len(entries)])
+        loaded |= missing
+        self._held = held, loaded
+        return held
+
+    def _chunks(self, numbers: Int64) -> set[int]:
+        return set((np.concatenate([numbers, numbers + 1]) // self._chunk).tolist())
 
     def checked(self, numbers: Sequence[int] | Int64) -> Int64:
         """The numbers as an array. SentenceNotFoundError unless each is a sentence's."""
@@ -132,12 +142,6 @@ class Starts:
             outside = wanted[(wanted < 0) | (wanted >= self._n)]
             raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0")
         return wanted.astype(np.int64, copy=False)
-
-    def _impossible(self, number: int, first: int, stop: int) -> ShardCorruptError:
-        return ShardCorruptError(
-            f"{self._where}: sentence {number} has rows {first} … {stop}, which can't be: restore "
-            f"{layout.zarr_sentence_chunk(number // self._chunk)}"
-        )
 
 
 def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:

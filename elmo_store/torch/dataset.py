@@ -1,23 +1,22 @@
 """The sentences of a store as items of a map-style PyTorch dataset, and their padding."""
 
 from collections.abc import MutableSequence, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
-from elmo_store.format.numbers import Empty
-from elmo_store.reading.row_readers import Block, Job
 from elmo_store.reading.rows import Int64, Readable
+from elmo_store.reading.scan import Memory
 from elmo_store.store import open as open_store
 from elmo_store.torch.fields import check_fields, read_fields, stacked
 
 Item = dict[str, Any]
 PADDED = frozenset(("states", "scale"))  # entries of a batch
+BATCHES_KEPT = 4  # whose memory is used again
 
 
 class SentenceDataset(Dataset[Item]):
@@ -50,11 +49,8 @@ class SentenceDataset(Dataset[Item]):
         fields: Sequence[str] = (),
         raw: bool = False,
     ) -> None:
-        self.store: Readable = open_store(store) if isinstance(store, str) else store
-        self.states = tuple(states) if states is not None else self.store.states
-        self.text, self.fields, self.raw = text, tuple(fields), raw
-        self.store.check_raw(raw)
-        check_fields(self.store, self.fields)
+        self.wanted = Wanted.of(store, states, text, fields, raw)
+        self.store, self.states = self.wanted.store, self.wanted.states
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
     def __repr__(self) -> str:
@@ -64,75 +60,87 @@ class SentenceDataset(Dataset[Item]):
         return len(self.indices)
 
     def __getitem__(self, item: int) -> Item:
-        sentence = self.store.sentence(int(self.indices[item]))
-        states, scale = sentence.read_raw(self.states) if self.raw else (sentence.read(self.states), None)
-        made = {"index": sentence.index, "states": torch.from_numpy(states)}
-        if scale is not None:
-            made["scale"] = torch.from_numpy(scale)
-        if self.text:
-            (made["id"],), (made["tokens"],) = self.store.texts([sentence.index])
-        if self.fields:
-            (made["fields"],) = read_fields(self.store, [sentence.index], [sentence.n_rows], self.fields)
+        wanted = self.wanted
+        number, store = int(self.indices[item]), wanted.store
+        first, stop = store.span(number)
+        rows = store.read_span(wanted.places, first, stop, wanted.raw)
+        if wanted.raw:
+            made: Item = {"index": number, "states": torch.from_numpy(rows.values), "scale": torch.from_numpy(rows.scale)}
+        else:
+            made = {"index": number, "states": torch.from_numpy(rows)}
+        if wanted.text:
+            (made["id"],), (made["tokens"],) = store.texts([number])
+        if wanted.fields:
+            (made["fields"],) = read_fields(store, [number], [stop - first], wanted.fields)
         return made
 
     def __getitems__(self, items: Sequence[int]) -> MutableSequence[Item]:
         """The items of a batch, all of them read at once."""
-        numbers = np.array([int(self.indices[item]) for item in items], np.int64)
-        sentences = np.column_stack([numbers, self.store.spans(numbers)])
-        return PaddedItems(ReadBatches(self.store, [sentences], self.states, self.text, self.raw, fields=self.fields).batch(0))
+        indices = self.indices
+        numbers = np.array([indices[item] for item in items], np.int64)
+        spans = self.store.spans(numbers)
+        return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(np.arange(len(numbers))))
 
 
-class ReadBatches:
-    """Batches of sentences, read together to their places in the batches; each is what `collate` gives but for `fields`."""
+@dataclass(frozen=True)
+class Wanted:
+    """What is read of each sentence: see `SentenceDataset`."""
 
-    def __init__(
-        self,
-        store: Readable,
-        batches: Sequence[Int64],
-        states: Sequence[str],
-        text: bool,
-        raw: bool,
-        empty: Empty = np.empty,
-        *,
-        fields: Sequence[str] = (),
-    ) -> None:
-        """``batches``: int64 [B, 3] each, of each sentence its number, its first row, and the row after its last."""
-        indices, jobs, self._read = store.state_indices(states), list[Job](), list[tuple[Int64, Block, npt.NDArray[np.bool_]]]()
-        for sentences in batches:
-            lengths = sentences[:, 2] - sentences[:, 1]
-            longest = int(lengths.max(initial=0))
-            mask = np.arange(longest) < lengths[:, None]  # [B, n_max]
-            block = store.block(len(indices), mask.size, empty)
-            places = range(0, mask.size, longest) if longest else [0] * len(sentences)
-            spans = zip(sentences[:, 1].tolist(), sentences[:, 2].tolist(), strict=True)
-            jobs += [(first, stop, block, place) for (first, stop), place in zip(spans, places, strict=True)]
-            self._read.append((sentences, block, mask))
-        store.fill(indices, sorted(jobs, key=itemgetter(0)))
-        self._raw, numbers = raw, np.concatenate(batches)[:, 0]
-        self._ends = np.cumsum([len(own) for own in batches])
-        self._texts = store.texts(numbers) if text else None
+    store: Readable
+    states: tuple[str, ...]
+    places: Sequence[int]  # of the states
+    text: bool
+    fields: tuple[str, ...]
+    raw: bool
+    rows: Memory  # of rows that are read together, and of batches
+    batches: Memory
+
+    @classmethod
+    def of(
+        cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str], raw: bool, pools: int = 1
+    ) -> "Wanted":
+        """``pools``: that are in memory together. StoreError, StateNotFoundError for what the store does not have."""
+        opened = open_store(store) if isinstance(store, str) else store
+        opened.check_raw(raw)
+        check_fields(opened, fields)
+        names = tuple(states) if states is not None else opened.states
+        places = opened.state_indices(states)
+        return cls(opened, names, places, text, tuple(fields), raw, Memory(pools), Memory(BATCHES_KEPT))
+
+
+class Pool:
+    """Sentences whose rows were read together, and batches of them; each is what `collate` gives but for `fields`."""
+
+    def __init__(self, wanted: Wanted, numbers: Int64, spans: Int64, runs: Int64) -> None:
+        """``spans``: of the sentences with these numbers [n, 2]; ``runs``: the same rows, maybe in fewer spans."""
+        store, self._wanted = wanted.store, wanted
+        self._numbers, self._lengths = numbers, spans[:, 1] - spans[:, 0]
+        self._firsts = np.cumsum(self._lengths) - self._lengths
+        # The last row stands behind shorter sentences.
+        self._rows = store.read_spans(wanted.places, runs, wanted.raw, zeros=1, empty=wanted.rows.empty)
+        self._texts = store.texts(numbers) if wanted.text else None
         self._fields = None
-        if fields:
-            lengths = np.concatenate([own[:, 2] - own[:, 1] for own in batches])
-            self._fields = read_fields(store, numbers.tolist(), lengths.tolist(), fields)
+        if wanted.fields:
+            self._fields = read_fields(store, numbers.tolist(), self._lengths.tolist(), wanted.fields)
 
-    def batch(self, number: int) -> Item:
-        """The batch of this number, counted from 0."""
-        sentences, (values, scale), mask = self._read[number]
-        padding = np.flatnonzero(~mask)
-        values[:, padding] = 0
-        made: Item = {"index": sentences[:, 0].tolist()}
-        if scale is not None:
-            scale[padding] = 0
-        rows: Any = Block(values, scale).rows(self._raw)
-        arrays = {"states": rows.values, "scale": rows.scale} if self._raw else {"states": rows}
-        made |= {name: torch.from_numpy(array.reshape(*mask.shape, *array.shape[1:])) for name, array in arrays.items()}
-        own = slice(self._ends[number] - len(sentences), self._ends[number])
+    def batch(self, places: Int64) -> Item:
+        """A batch of the sentences at these places of the pool."""
+        lengths, steps = self._lengths[places, None], np.arange(self._lengths[places].max(initial=0))
+        mask = steps < lengths  # [B, n_max]
+        index = np.where(mask, self._firsts[places, None] + steps, len(self._rows) - 1)
+        values = self._rows.values if self._wanted.raw else self._rows
+        made: Item = {"index": self._numbers[places].tolist()}
+        padded = self._wanted.batches.empty((values.shape[1], *index.shape, values.shape[2]), values.dtype)
+        values.transpose(1, 0, 2).take(index, axis=1, out=padded, mode="clip")
+        made["states"] = torch.from_numpy(padded.transpose(1, 2, 0, 3))
+        if self._wanted.raw:
+            made["scale"] = torch.from_numpy(self._rows.scale.take(index, axis=0))
+        chosen = places.tolist()
         if self._texts is not None:
             ids, tokens = self._texts
-            made |= {"id": ids[own], "tokens": tokens[own]}
+            made |= {"id": [ids[i] for i in chosen], "tokens": [tokens[i] for i in chosen]}
         if self._fields is not None:
-            made["fields"] = self._fields[own]
+            made["fields"] = [self._fields[i] for i in chosen]
         return made | {"mask": torch.from_numpy(mask)}
 
 

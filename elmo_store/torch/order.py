@@ -92,6 +92,14 @@ def pools(runs: Sequence[Run], size: int) -> Iterator[Int64]:
         yield np.concatenate(held)
 
 
+def joined(spans: Int64) -> Int64:
+    """The spans [n, 2] with those that touch as one."""
+    if not len(spans):
+        return spans
+    begins = np.flatnonzero(np.append(True, spans[1:, 0] != spans[:-1, 1]))
+    return np.stack([spans[begins, 0], spans[np.append(begins[1:], len(spans)) - 1, 1]], axis=1)
+
+
 def batches(
     numbers: Int64, lengths: Int64, random: np.random.Generator | None, *, sentences: int, rows: int | None, bucket: bool
 ) -> list[Int64]:
@@ -115,23 +123,6 @@ def batches(
     if random is not None and bucket:
         made = [made[i] for i in random.permutation(len(made))]
     return made
-
-
-def padded_together(made: Sequence[Int64], most: int) -> Iterator[list[Int64]]:
-    """Batches [B, (number, first row, row after the last)] in order, some at a time, so that padding makes them at most ``most``
-    times as large as their rows: one long sentence in each would otherwise take memory for as many long ones.
-    """
-    rows = [own[:, 2] - own[:, 1] for own in made]
-    together: list[Int64] = []
-    bound, padded = most * sum(int(own.sum()) for own in rows), 0
-    for batch, own in zip(made, rows, strict=True):
-        size = len(own) * int(own.max(initial=0))
-        if together and padded + size > bound:
-            yield together
-            together, padded = [], 0
-        together, padded = [*together, batch], padded + size
-    if together:
-        yield together
 
 
 def _bounded(numbers: Int64, lengths: Sequence[int], sentences: int, rows: int) -> Iterator[Int64]:

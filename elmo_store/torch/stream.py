@@ -8,16 +8,13 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from elmo_store.reading.rows import Readable
-from elmo_store.reading.scan import Memory, read_ahead
-from elmo_store.store import open as open_store
+from elmo_store.reading.scan import read_ahead
 from elmo_store.torch import order
-from elmo_store.torch.dataset import Item, ReadBatches, with_fields
-from elmo_store.torch.fields import check_fields
+from elmo_store.torch.dataset import Item, Pool, Wanted, with_fields
 from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
-MOST_PADDING = 2  # times their rows that batches which are read together may take with their padding
 NOT_SET = -1
 ORDER_SETTINGS = (
     "seed", "shuffle", "bucket", "uneven", "batch_sentences", "batch_rows", "pool_sentences", "mixed_shards"
@@ -44,8 +41,7 @@ class SentenceStream(IterableDataset[Item]):
     `state_dict` and `load_state_dict` resume in the middle of an epoch and read nothing that was given before. With workers
     torchdata's StatefulDataLoader keeps the state of each.
 
-    Memory: ``prefetch`` + 2 pools, of the rows of ``pool_sentences`` sentences each, or with padding at most twice as many, kept
-    from epoch to epoch. A batch may be a view of its pool, which is in memory as long as the batch is.
+    Memory: ``prefetch`` + 2 pools, of the rows of ``pool_sentences`` sentences each, beside the batches that are in use.
 
     Args:
         store: an open store (or a view of one), or its URL.
@@ -100,12 +96,8 @@ class SentenceStream(IterableDataset[Item]):
             raise ValueError(f"uneven={uneven!r} is none of 'repeat', 'drop', 'keep'")
         if (rank is None) != (ranks is None) or prefetch < 0:
             raise ValueError(f"rank={rank}, ranks={ranks}, prefetch={prefetch}: give both rank and ranks, and prefetch 0 or more")
-        self.store: Readable = open_store(store) if isinstance(store, str) else store
-        self.states = tuple(states) if states is not None else self.store.states
-        self.store.state_indices(self.states)
-        self.store.check_raw(raw)
-        check_fields(self.store, fields)
-        self.text, self.fields, self.raw = text, tuple(fields), raw
+        self.wanted = Wanted.of(store, states, text, fields, raw, prefetch + 2)
+        self.store, self.states = self.wanted.store, self.wanted.states
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
         self.mixed_shards, self.prefetch = mixed_shards, prefetch
@@ -113,7 +105,6 @@ class SentenceStream(IterableDataset[Item]):
         self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
         self._in_workers = torch.tensor([False]).share_memory_()
         self._edges: Int64 | None = None
-        self._memory: Memory | None = None  # of batches; kept from epoch to epoch
         self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
         self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
 
@@ -122,7 +113,7 @@ class SentenceStream(IterableDataset[Item]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A DataLoader's workers are no members of the process group: they are told who their process is.
-        return self.__dict__ | {"_place": self._place or _distributed(), "_memory": None}
+        return self.__dict__ | {"_place": self._place or _distributed()}
 
     @property
     def epoch(self) -> int:
@@ -180,21 +171,21 @@ class SentenceStream(IterableDataset[Item]):
 
     def _batches(self, begin: Position) -> Iterator[Item]:
         given = begin.batches
-        memory = self._memory = self._memory or Memory((self.prefetch + 2) * -(-self.pool_sentences // self.batch_sentences))
 
-        def read(batches: list[Int64]) -> ReadBatches:
-            return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory.empty, fields=self.fields)
+        def read(pool: tuple[Int64, list[Int64]]) -> Pool:
+            spans = self.store.spans(pool[0])
+            return Pool(self.wanted, pool[0], spans, order.joined(spans))
 
-        for batches, pool in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
-            for number in range(len(batches)):
+        for (_, batches), pool in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
+            for places in batches:
                 given += 1
                 self._position = Position(begin.epoch, given, False)
-                yield with_fields(pool.batch(number))
+                yield with_fields(pool.batch(places))
             del pool  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 
-    def _pools(self, begin: Position) -> Iterator[list[Int64]]:
-        """The batches of each pool of an epoch, as `ReadBatches` takes them, from the first on that is wanted."""
+    def _pools(self, begin: Position) -> Iterator[tuple[Int64, list[Int64]]]:
+        """The sentences of each pool, from the first batch on that is wanted, and the places of each batch's sentences in it."""
         (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
         edges = self._shard_edges()
         runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
@@ -203,11 +194,12 @@ class SentenceStream(IterableDataset[Item]):
         for numbers in order.pools(own, self.pool_sentences):
             spans = self.store.spans(numbers)
             batches = order.batches(
-                np.column_stack([numbers, spans]), spans[:, 1] - spans[:, 0], random,
+                np.arange(len(numbers)), spans[:, 1] - spans[:, 0], random,
                 sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket,
             )  # fmt: skip
-            if skipped < len(batches):
-                yield from order.padded_together(batches[skipped:], MOST_PADDING)
+            if wanted := batches[skipped:]:
+                left = np.sort(np.concatenate(wanted))
+                yield numbers[left], [np.searchsorted(left, places) for places in wanted]
             skipped = max(0, skipped - len(batches))
 
     def _shard_edges(self) -> Int64:

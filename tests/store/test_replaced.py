@@ -111,7 +111,7 @@ def test_a_store_that_goes_between_a_look_and_the_next_object_is_noticed(
         while to_do:
             overwrite(to_do.pop())
 
-    opened, decoded, fetched = row_readers._Map, row_readers.read_tables, Root.read_ranges
+    opened, decoded, fetched = row_readers.mapped_file, row_readers.read_tables, Root.read_ranges
 
     def open_late(*arguments: Any) -> Any:
         late()
@@ -125,7 +125,7 @@ def test_a_store_that_goes_between_a_look_and_the_next_object_is_noticed(
         late()
         fetched(self, ranges)
 
-    monkeypatch.setattr(row_readers, "_Map", open_late)
+    monkeypatch.setattr(row_readers, "mapped_file", open_late)
     monkeypatch.setattr(row_readers, "read_tables", decode_late)
     monkeypatch.setattr(Root, "read_ranges", fetch_late)
     with pytest.raises(StoreReplacedError, match=AGAIN):

@@ -20,7 +20,6 @@ from elmo_store.format import layout
 from elmo_store.reading import row_readers, sentences
 from elmo_store.reading.row_readers import ByParquet, ByZarr, Mapped, Ranged
 from elmo_store.reading.sentences import Starts, Vocabulary
-from elmo_store.torch.order import padded_together
 from tests.store.support import Written, make_store
 
 SHAPE: dict[str, Any] = {"lengths": (30, 0, 5, 70, 1, 40), "parts": (2, 4), "shard_rows": 32, "chunk_rows": 8}
@@ -155,13 +154,3 @@ def test_words_come_back(lists: list[list[str]], coded: bool) -> None:
         words = vocabulary.of(part)
         assert [words[index] for index in range(len(own))] == [tuple(one) for one in own]
     assert len(vocabulary) == len({word for one in lists for word in one})
-
-
-@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=12))
-def test_batches_that_are_padded_together_are_not_much_larger_than_their_rows(lengths: list[list[int]]) -> None:
-    batches = [np.array([(0, 0, length) for length in own]) for own in lengths]
-    together = list(padded_together(batches, 2))
-    assert [id(batch) for some in together for batch in some] == list(map(id, batches))
-    for some in together:
-        padded = sum(len(batch) * int(batch[:, 2].max()) for batch in some)
-        assert len(some) == 1 or padded <= 2 * sum(map(sum, lengths))

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 import elmo_store
 from elmo_store.format import layout
-from elmo_store.reading.row_readers import Job, Mapped
+from elmo_store.reading.row_readers import Mapped, Stored
 from elmo_store.torch import Elmo, ScalarMix, SentenceDataset, SentenceStream, collate
 from tests.store.support import LENGTHS, Written, make_store
 
@@ -47,13 +47,13 @@ def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
 def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     data = SentenceDataset(written.root.url(), indices=[0, 1, 3, 4])
     reads: list[int] = []
-    real = Mapped.fill
+    real = Mapped.views
 
-    def counting(self: Mapped, states: Sequence[int], jobs: Sequence[Job]) -> None:
-        reads.append(len(jobs))
-        real(self, states, jobs)
+    def counting(self: Mapped, states: Sequence[int], spans: npt.NDArray[np.int64]) -> list[Stored]:
+        reads.append(len(spans))
+        return real(self, states, spans)
 
-    monkeypatch.setattr(Mapped, "fill", counting)
+    monkeypatch.setattr(Mapped, "views", counting)
     data.__getitems__([3, 2, 1, 0])
     assert reads == [4]
 

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
 from elmo_store.errors import StateNotFoundError
-from elmo_store.reading.row_readers import Job
+from elmo_store.reading.row_readers import Stored
 from elmo_store.torch import SentenceStream
 from elmo_store.torch import stream as streams
 from tests.store.support import Written, make_store
@@ -163,13 +164,13 @@ def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: 
         next(batches)
     state = stream.state_dict()
     asked: list[int] = []
-    real = elmo_store.Store.fill
+    real = elmo_store.Store.views
 
-    def counting(self: elmo_store.Store, states: Sequence[int], jobs: Sequence[Job]) -> None:
-        asked.append(sum(stop - first for first, stop, _, _ in jobs))
-        real(self, states, jobs)
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64]) -> list[Stored] | None:
+        asked.append(int(np.diff(spans).sum()))
+        return real(self, states, spans)
 
-    monkeypatch.setattr(elmo_store.Store, "fill", counting)
+    monkeypatch.setattr(elmo_store.Store, "views", counting)
     resumed = stream_of(written, text=False, prefetch=0)
     resumed.load_state_dict(state)
     numbers = seen(resumed)
