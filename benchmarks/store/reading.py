@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +96,27 @@ def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
     return Reader(read, read, lambda: (read(slice(first, first + SCANNED)) for first in range(0, len(table), SCANNED)))
 
 
+def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
+    """Lance (pip install pylance): a row per sentence, its numbers as bytes."""
+    import lance
+
+    path = f"{folder}.lance"
+    if not Path(path).exists():
+        offsets = np.asarray(starts, np.int64) * rows[0].nbytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
+        lance.write_dataset(pa.table({"states": pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)}), path)
+    data = lance.dataset(path)
+
+    def read(numbers: list[int]) -> Any:
+        return np.frombuffer(data.take(numbers, columns=["states"])["states"].chunk(0).buffers()[2], np.float16)
+
+    def scan() -> Iterable[Any]:
+        for batch in data.to_batches(batch_size=SCANNED):
+            yield np.frombuffer(batch.column("states").buffers()[2], np.float16)
+
+    return Reader(lambda number: read([number]), read, scan)
+
+
 def mapped_rows(folder: Path, store: stores.Readable) -> tuple[Any, Any]:
     """The store's rows and starts, each as one mapped file."""
     paths = [folder / f"{what}-{store.n_rows}x{store.channels}.npy" for what in ("rows", "starts")]
@@ -113,6 +135,8 @@ def reading(folder: Path) -> None:
         readers = {"np.memmap": of_memmap(rows, starts), "the store": of_store(store)}
         readers |= {"SentenceDataset, Stream": for_training(store)}
         readers |= {"Hugging Face datasets": of_arrow(folder / f"arrow-{channels}", rows, starts)}
+        if find_spec("lance") is not None:
+            readers["Lance"] = of_lance(folder / f"rows-{channels}", rows, starts)
         works = {(name, what): work for name, own in readers.items() for what, work in own.works(SENTENCES).items()}
         taken = in_turns(works, ROUNDS, clock=time.process_time)
         amounts = {"one by one": SAMPLES, f"{BATCH} a call": SAMPLES // BATCH * BATCH, "scan": SENTENCES}

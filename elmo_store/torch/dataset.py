@@ -52,6 +52,7 @@ class SentenceDataset(Dataset[Item]):
         self.wanted = Wanted.of(store, states, text, fields, raw)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
+        self._takes_all = indices is None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,} sentences of {self.store!r}, states {', '.join(self.states)}>"
@@ -76,8 +77,7 @@ class SentenceDataset(Dataset[Item]):
 
     def __getitems__(self, items: Sequence[int]) -> MutableSequence[Item]:
         """The items of a batch, all of them read at once."""
-        indices = self.indices
-        numbers = np.array([indices[item] for item in items], np.int64)
+        numbers = np.array(items if self._takes_all else [self.indices[item] for item in items], np.int64)
         spans = self.store.spans(numbers)
         return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(np.arange(len(numbers))))
 
