@@ -261,6 +261,10 @@ def index_fault(parts: Sequence[PartRange]) -> str | None:
     return None
 
 
+def _bytes_of(columns: Sequence[Any]) -> int:
+    return sum(int(column.nbytes) for column in columns)
+
+
 def renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
     """``table`` with other numbers in those of these columns that it has."""
     for index, name in enumerate(table.column_names):
@@ -278,7 +282,7 @@ class SentenceTable:
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _Footer] = Recent(FOOTERS_KEPT)
-        self._texts: Recent[tuple[int, int, str], Any] = Recent(TEXT_BYTES, lambda column: int(column.nbytes))
+        self._texts: Recent[tuple[int, int, tuple[str, ...]], list[Any]] = Recent(TEXT_BYTES, _bytes_of)
         self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(TEXT_BYTES, lambda table: int(table.nbytes))
         self._vocabulary = Vocabulary()
         self._ids = HashTables(root, sizes.sentences)
@@ -308,16 +312,16 @@ class SentenceTable:
         ids, tokens = self._text(self._located(self.starts.checked(numbers)), ("id", "tokens"))
         return ids, tokens
 
-    def _text(self, places: list[tuple[int, int, int]], names: Sequence[str]) -> list[list[Any]]:
+    def _text(self, places: list[tuple[int, int, int]], names: tuple[str, ...]) -> list[list[Any]]:
         """Columns of the sentences at these places."""
-        keys = [(held, group, name) for name in names for held, group, _ in places]
-        columns, indices, values = iter(self._texts.get_all(keys, self._read_texts)), [place[2] for place in places], []
-        for name in names:
-            if name == "tokens":
-                values.append([column[index] for index, column in zip(indices, columns, strict=False)])
-            else:
-                values.append([column[index].as_py() for index, column in zip(indices, columns, strict=False)])
-        return values
+        groups = self._texts.get_all([(held, group, names) for held, group, _ in places], self._read_texts)
+        of_group = [(columns, index) for columns, (_, _, index) in zip(groups, places, strict=True)]
+        return [
+            [columns[at][index] for columns, index in of_group]
+            if name == "tokens"
+            else [columns[at][index].as_py() for columns, index in of_group]
+            for at, name in enumerate(names)
+        ]
 
     def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
@@ -415,21 +419,17 @@ class SentenceTable:
         rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
         return GroupsOf(rel, footer.metadata, (group,), names, **settings)
 
-    def _read_texts(self, keys: list[tuple[int, int, str]]) -> list[Any]:
+    def _read_texts(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[list[Any]]:
         """Columns of row groups: `Words` of tokens, Arrow's arrays of others."""
         if len(self._vocabulary) > MOST_WORDS:
             self._vocabulary = Vocabulary()
             self._texts.clear()
-        names_of: dict[tuple[int, int], list[str]] = {}
-        for held, group, name in keys:
-            names_of.setdefault((held, group), []).append(name)
-        requests = [self._request(*place, tuple(names), dictionaries=True) for place, names in names_of.items()]
-        columns: dict[tuple[int, int, str], Any] = {}
-        for (held, group), request, table in zip(names_of, requests, read_tables(self._root, requests), strict=True):
-            for name in request.columns:
-                column = table[name].combine_chunks()
-                columns[held, group, name] = self._vocabulary.of(column) if name == "tokens" else column
-        return [columns[key] for key in keys]
+        tables = read_tables(self._root, [self._request(*key, dictionaries=True) for key in keys])
+        columns = [[table[name].combine_chunks() for name in names] for table, (_, _, names) in zip(tables, keys, strict=True)]
+        return [
+            [self._vocabulary.of(column) if name == "tokens" else column for name, column in zip(names, own, strict=True)]
+            for own, (_, _, names) in zip(columns, keys, strict=True)
+        ]
 
     def _record(self, names: Sequence[str], number: int, *values: Any) -> SentenceRecord:
         own = dict(zip(names, values, strict=True))
