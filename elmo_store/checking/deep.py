@@ -45,12 +45,12 @@ def deep_faults(store: StoreReader, threads: int, progress: Callable[[int], None
         def each(items: Iterable[T], faults_of: Callable[[T], Iterable[str]]) -> Iterator[str]:
             return itertools.chain.from_iterable(pool.map(lambda item: list(_guarded(lambda: faults_of(item))), items))
 
-        yield from each(parts, lambda part: _part_faults(store, part))
+        refused: list[int] = []
+        yield from each(parts, lambda part: _part_faults(store, part, refused))
         chunks = range(-(-(manifest.sizes.sentences + 1) // manifest.sentence_chunk))
         yield from each(chunks, lambda chunk: _start_faults(store, chunk, parts))
-        rejected = sum(pool.map(lambda part: _n_rejects(root, part.part), parts))
-        if rejected != manifest.sizes.rejected:
-            yield f"{root.url(layout.REJECTS)} holds {rejected} records, the manifest says {manifest.sizes.rejected}"
+        if sum(refused) != manifest.sizes.rejected:
+            yield f"{root.url(layout.REJECTS)} holds {sum(refused)} records, the manifest says {manifest.sizes.rejected}"
         yield from each(range(manifest.sizes.shards), lambda shard: _shard_faults(store, shard, progress))
 
 
@@ -80,10 +80,13 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
                 yield f"{root.url(rel)}: its copy of the metadata of {array} is not what {array}/zarr.json says"
 
 
-def _part_faults(store: StoreReader, part: PartRange) -> Iterator[str]:
+def _part_faults(store: StoreReader, part: PartRange, refused: list[int]) -> Iterator[str]:
+    """``refused`` gets the number of the part's rejects."""
     root, boundaries = store.root, store.boundaries
     rel = layout.sentences_part(part.part)
     where = root.url(rel)
+    rejects = _rejects(root, part.part)
+    refused.append(len(rejects))
     table = read_table(root, rel, layout.SENTENCES_SCHEMA)
     lengths = table["n_tokens"].to_numpy().astype(np.int64)
     tokens = table["tokens"].combine_chunks()
@@ -101,7 +104,7 @@ def _part_faults(store: StoreReader, part: PartRange) -> Iterator[str]:
         yield f"{where}: n_tokens is not the length of tokens everywhere"
     yield from _field_faults(store, part, where, lengths)
     yield from _id_faults(store, table["id"].to_pylist(), part, where)
-    for reject in _rejects(root, part.part):
+    for reject in rejects:
         index = reject["sentence"] - part.first_sentence
         if not 0 <= index < len(lengths):
             yield f"{root.url(layout.rejects_part(part.part))}: sentence {reject['sentence']} is not of part {part.part}"
@@ -143,13 +146,6 @@ def _rejects(root: Root, part: int) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in BytesIO(data)]
-
-
-def _n_rejects(root: Root, part: int) -> int:
-    try:
-        return len(_rejects(root, part))
-    except (ValueError, RecursionError, StoreError):
-        return -1  # said as a fault of its part
 
 
 def _start_faults(store: StoreReader, chunk: int, parts: list[PartRange]) -> Iterator[str]:

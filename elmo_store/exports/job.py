@@ -114,12 +114,11 @@ def export(
     place = Place(output, storage_options, chosen.form)
     work = Work(store, vectors, chosen, place.name, on_progress)
     names = list(work.files)
-    place.check(names, overwrite=overwrite, deep=False)  # this, and names of datasets, before anything is written
-    if chosen.form.by_document or chosen.sentence_keys:
-        work = replace(work, keys=keys_of(store, chosen))
     counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
     record = Record({"store_sha256": own_sha256(store.manifest.to_json()), **asdict(chosen), **counts})
     with place.writing(record, names, overwrite=overwrite, take_over=take_over, on_wait=_log.warning) as writing:
+        if chosen.form.by_document or chosen.sentence_keys:  # before anything is written
+            work = replace(work, keys=keys_of(store, chosen))
         if workers is not None:
             _have_made(work, workers, writing)
         else:

@@ -79,13 +79,12 @@ class Place:
         if whole.is_local and not (form.folder or form.prefix) and os.path.isdir(whole.path()):
             raise ExportRefusedError(f"{text} is a folder: name a file")
 
-    def check(self, names: Sequence[str], *, overwrite: bool, deep: bool) -> Record | None:
+    def check(self, names: Sequence[str], *, overwrite: bool) -> Record | None:
         """The record of the files that are here and may be removed, None without one.
 
         Args:
             names: of the files to write.
             overwrite: whether a finished export may be replaced.
-            deep: compare checksums too, which reads the files.
 
         Raises:
             ExportRefusedError: there is a finished export, a file that no record names, or one that differs from its record.
@@ -95,11 +94,6 @@ class Place:
                 self.root.sweep(name=name)
         record = self._record()
         if record is not None and record.complete and not overwrite:
-            with suppress(OSError, StoreError):
-                if self.scratch.list(LEASES):  # its run was killed at the very end
-                    with self._held():
-                        pass
-                self.scratch.remove_empty("")
             raise ExportRefusedError(
                 f"{self.root.url(self.record_name)} says that a finished export is here: "
                 "give another output, or add --overwrite to replace it"
@@ -111,7 +105,7 @@ class Place:
                 raise ExportRefusedError(
                     f"{self.root.url(rel)} exists, and no {self.record_name} says that an export wrote it: give another output"
                 )
-            if size != line.bytes or (deep and self.crc32c(rel) != line.crc32c):
+            if size != line.bytes or self.crc32c(rel) != line.crc32c:
                 raise ExportRefusedError(
                     f"{self.root.url(rel)} is not what the export wrote, by its size or checksum in {self.record_name}: "
                     "move it away, or give another output"
@@ -162,13 +156,13 @@ class Place:
         """Writing to here, by the lease; what a killed run left is removed first. Errors as of `check` and `LeaseHolder.take`."""
         with self._held(take_over=take_over, on_wait=on_wait) as holder, self._stage(holder.run) as stage:
             try:
-                yield Writing(self, holder, stage, record, self.check(names, overwrite=overwrite, deep=True))
+                yield Writing(self, holder, stage, record, self.check(names, overwrite=overwrite))
             except OSError:
                 holder.check()  # files that were swept from under this run: say who has the place now
                 raise
 
     @contextmanager
-    def _held(self, *, take_over: bool = False, on_wait: Callable[[str], None] = lambda text: None) -> Iterator[LeaseHolder]:
+    def _held(self, *, take_over: bool, on_wait: Callable[[str], None]) -> Iterator[LeaseHolder]:
         """The lease; before and after, what runs left beside the place is removed."""
         try:
             try:

@@ -19,6 +19,7 @@ ROWS_AT_ONCE = 128  # that are worked on together, so that they stay in the proc
 _EXPONENT = 0x7C00
 _KEPT = np.int32(0x8FFFE000 - (1 << 32))  # sign, and what the shift brought, without the copies of the sign
 _MENDS = np.float32(2.0**112)
+_HALF, _FLOAT = np.dtype(np.float16), np.dtype(np.float32)
 _TINY = np.array([2.0**-140], np.float32)
 
 
@@ -103,27 +104,18 @@ def _check_finite(values: Array, first: int, n: int) -> None:
 def assign(out: Array, values: Array) -> None:
     """``out[...] = values``, both [rows, …] of the same shape, of any float dtypes and strides.
 
-    float16 to float32 is several times as fast as NumPy's own cast, with the same bits: a half's exponent and fraction, moved to
-    where float32 has its own, are the number times 2⁻¹¹², which one product mends, for numbers below 2⁻¹⁴ too. Infinities and
-    NaN, which it would not, are left to NumPy.
+    float16 to float32 is twice as fast as NumPy's own cast, with the same bits: a half's exponent and fraction, moved to where
+    float32 has its own, are the number times 2⁻¹¹², which one product mends, for numbers below 2⁻¹⁴ too. Infinities and NaN,
+    which it would not, are left to NumPy, and so is all in a process that flushes subnormal numbers to zero.
     """
-    if (
-        (values.dtype, out.dtype) != (np.dtype(np.float16), np.dtype(np.float32))
-        or out.ndim == 0
-        or not (_TINY * _TINY.size).all()
-    ):
-        out[...] = values  # also in a process that flushes subnormal numbers to zero
+    bits = values.view(np.int16) if (values.dtype, out.dtype) == (_HALF, _FLOAT) and out.ndim else None
+    if bits is None or not (_TINY * _TINY.size).all() or ((bits & _EXPONENT) == _EXPONENT).any():
+        out[...] = values
         return
-    bits, moved = values.view(np.int16), out.view(np.int32)
-    for first in range(0, len(out), ROWS_AT_ONCE):
-        rows = slice(first, first + ROWS_AT_ONCE)
-        if ((bits[rows] & _EXPONENT) == _EXPONENT).any():
-            out[rows] = values[rows]
-            continue
-        moved[rows] = bits[rows]
-        np.left_shift(moved[rows], 13, out=moved[rows])
-        np.bitwise_and(moved[rows], _KEPT, out=moved[rows])
-        np.multiply(out[rows], _MENDS, out=out[rows])
+    moved = out.view(np.int32)
+    np.left_shift(bits, 13, out=moved, dtype=np.int32)
+    np.bitwise_and(moved, _KEPT, out=moved)
+    np.multiply(out, _MENDS, out=out)
 
 
 def widened(values: Array) -> Array:
