@@ -79,12 +79,7 @@ class BiLMOptions:
                 "words has both, and stands beside an alphabet of characters"
             )
         if self.alphabet == "bytes" and self.n_characters != N_BYTES_AND_MARKERS + 1:
-            hint = (
-                "; 261 marks a checkpoint made for training: the weights it was dumped to are used with 262 "
-                "(one more row, for padding), so set n_characters to 262 in options.json"
-            )
-            hint = hint if self.n_characters == N_BYTES_AND_MARKERS else ""
-            raise OptionsError(f"char_cnn.n_characters is {self.n_characters!r}; it must be 262{hint}")
+            raise OptionsError(f"char_cnn.n_characters is {self.n_characters!r}; it must be {N_BYTES_AND_MARKERS + 1}")
 
     @property
     def n_filters(self) -> int:
@@ -100,6 +95,8 @@ class BiLMOptions:
     def from_dict(cls, options: Mapping[str, Any]) -> "BiLMOptions":
         """Read the published JSON layout; keys that only training used are ignored.
 
+        bilm-tf's options of training count the rows of the character table without the padding row: 261 means 262.
+
         OptionsError: a key is missing or has a value that no biLM can have.
         """
         lstm = _section(options, "lstm")
@@ -107,6 +104,9 @@ class BiLMOptions:
         embedding = _section(char_cnn, "embedding", prefix="char_cnn.")
         table = _section(options, "word_table") if "word_table" in options else {}
         filters = _required(char_cnn, "filters", "char_cnn")
+        n_characters = _required(char_cnn, "n_characters", "char_cnn")
+        if char_cnn.get("alphabet", "bytes") == "bytes" and n_characters == N_BYTES_AND_MARKERS:
+            n_characters += 1
         try:
             pairs = tuple((width, count) for width, count in filters)
         except (TypeError, ValueError):
@@ -122,7 +122,7 @@ class BiLMOptions:
             filters=pairs,
             n_highway=char_cnn.get("n_highway") or 0,
             char_embedding_dim=_required(embedding, "dim", "char_cnn.embedding"),
-            n_characters=_required(char_cnn, "n_characters", "char_cnn"),
+            n_characters=n_characters,
             max_characters_per_token=_required(char_cnn, "max_characters_per_token", "char_cnn"),
             alphabet=char_cnn.get("alphabet", "bytes"),
             word_dim=table.get("word_dim", 0),

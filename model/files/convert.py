@@ -8,7 +8,7 @@ from pathlib import Path
 from model.files import locate, manylangs, tf_checkpoint
 from model.files.registry import available_models, load_model, name_of
 from model.files.weights import BiLMWeights
-from model.options import N_BYTES_AND_MARKERS, options_in, read_json
+from model.options import read_options
 
 
 def load_any(spec: str) -> tuple[str, BiLMWeights]:
@@ -26,15 +26,6 @@ def load_any(spec: str) -> tuple[str, BiLMWeights]:
         if kind == locate.MANYLANGS:
             return name_of(spec), BiLMWeights(*manylangs.read(folder))
         if kind == locate.CHECKPOINT:
-            return name_of(spec), _read_checkpoint(folder)
+            options = read_options(folder / "options.json")
+            return name_of(spec), BiLMWeights(options, tf_checkpoint.read(tf_checkpoint.latest(folder), options))
     return load_model(spec)
-
-
-def _read_checkpoint(folder: Path) -> BiLMWeights:
-    """Of bilm-tf's training, whose options.json counts the rows of the characters without the padding row."""
-    parsed = read_json(folder / "options.json")
-    cnn = parsed.get("char_cnn") if isinstance(parsed, dict) else None
-    if isinstance(cnn, dict) and cnn.get("n_characters") == N_BYTES_AND_MARKERS:
-        cnn["n_characters"] = N_BYTES_AND_MARKERS + 1
-    options = options_in(parsed, folder / "options.json")
-    return BiLMWeights(options, tf_checkpoint.read(tf_checkpoint.latest(folder), options))
