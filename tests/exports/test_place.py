@@ -16,7 +16,7 @@ import pytest
 
 import elmo_store
 from elmo_store.errors import LeaseHeldError, LeaseLostError, OverlapError
-from elmo_store.exports import FORMATS, export
+from elmo_store.exports import export
 from elmo_store.exports.place import ExportRefusedError
 from elmo_store.storage import lease
 from elmo_store.storage.process import scratch_folder
@@ -47,7 +47,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*KINDS, "datasets"])  # which has tables beside its files
 def test_a_kill_at_any_file_leaves_nothing_and_changes_nothing(store: Store, tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-m", "tests.exports.killed_export", store.url, str(tmp_path), name, str(2 * SMALL)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

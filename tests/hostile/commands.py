@@ -79,10 +79,7 @@ class Bench:
             Case("embed, two processes", tuple(job.arguments("{out}", "zarr", *TWO_PROCESSES)), ("--dtype", "float32")),
             Case("convert", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
             Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
-            *(
-                Case(f"export, {name}", ("export", store, "--format", name, "--output", "{out}"), ("--layers", "top"), False)
-                for name in ("npz", "safetensors", "elmoformanylangs")
-            ),
+            Case("export, npz", ("export", store, "--format", "npz", "--output", "{out}"), ("--layers", "top"), False),
             Case("index, vectors", ("index", "{out}"), takes_over=False, begins="store"),
             Case("index, text", ("index", "{out}", "--by", "text"), takes_over=False, begins="store"),
             Case("report", ("report", "{out}"), takes_over=False, begins="store"),

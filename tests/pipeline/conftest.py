@@ -1,7 +1,7 @@
 """A model of 16 dimensions, a small corpus, and the command in this process."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,25 @@ from pipeline.main import main
 TINY = SHAPES["tiny"]
 
 Command = Callable[..., int]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def options_are_parsed_once() -> Iterator[None]:
+    """Beam builds a parser and parses its command line for each of some 600 looks at a job's options: a fifth of a small job."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    look, views = PipelineOptions.view_as, dict[Any, Any]()
+
+    def view_as(self: Any, kind: Any) -> Any:
+        """Views of the same options share their values already; `views` keeps these alive, so that no id comes twice."""
+        key = id(self._all_options), kind
+        if key not in views:
+            views[key] = look(self, kind)
+        return views[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PipelineOptions, "view_as", view_as)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,6 @@ from tests.hostile.faulty import NOTHING_PASSES, Proxy, faulty_way
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests, remote_digests
 from tests.store.support import make_store
-from transforms.stages import derive as derive_stage
 from transforms.stages import embed as embed_stage
 
 ANSWERS = {"denied": (403, "AccessDenied"), "expired": (400, "ExpiredToken"), "no bucket": (404, "NoSuchBucket")}
@@ -39,6 +38,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 1.0)
     monkeypatch.setattr("elmo_store.storage.obstore_client.RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,6 @@ def test_every_command_ends_in_one_line_with_cause_and_remedy(
 ) -> None:  # fmt: skip
     pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
     monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
-    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
     options: dict[str, Any] = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{refusing[how]}"}
     for command in every_command(tmp_path, tiny_model, options):
         assert main(command) == Exit.BAD_LOCATION, command
@@ -163,28 +162,19 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
     pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
     monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
     assert embed(tmp_path / "local") == Exit.COMPLETE
-    url, derived = f"{s3_url}/{tmp_path.name}/store", f"{s3_url}/{tmp_path.name}/derived"
-    real = {"embed": embed_stage.write_shard, "convert": derive_stage.write_shard}
-    convert = ["convert", url, "--output", derived, "--dtype", "int8", "--quiet"]
+    url, write = f"{s3_url}/{tmp_path.name}/store", embed_stage.write_shard
+    monkeypatch.setattr(embed_stage, "write_shard", cutting(line, write, 2, None))
+    capsys.readouterr()
+    assert embed(url, "--quiet") in (Exit.BAD_LOCATION, Exit.INCOMPLETE)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    assert "can't be reached" in said
+    assert "rerun the same command" in said
+    line.rate = 0.0
+    monkeypatch.setattr(embed_stage, "write_shard", cutting(line, write, 3, 2.0))
+    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 30.0)
     # The lease of the first run can't be given back, and its process, this one, is alive.
-    commands = {"embed": lambda *more: embed(url, "--quiet", *more), "convert": lambda *more: main([*convert, *more])}
-    if library == "s3fs":  # which tries longer by itself, also again on each connection that was cut; one job is enough
-        del commands["convert"]
-    for name, run in commands.items():
-        for stage in (embed_stage, derive_stage):
-            monkeypatch.setattr(stage, "write_shard", cutting(line, real[name], 2, None))
-        capsys.readouterr()
-        assert run() in (Exit.BAD_LOCATION, Exit.INCOMPLETE)
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1, said
-        assert "can't be reached" in said
-        assert "rerun the same command" in said
-        line.rate = 0.0
-        for stage in (embed_stage, derive_stage):
-            monkeypatch.setattr(stage, "write_shard", cutting(line, real[name], 3, 2.0))
-        with monkeypatch.context() as patch:
-            patch.setattr(retrying, "DEADLINE_SECONDS", 30.0)
-            assert run("--take-over") == Exit.COMPLETE
+    assert embed(url, "--quiet", "--take-over") == Exit.COMPLETE
     states = {name: digest for name, digest in digests(tmp_path / "local").items() if name.startswith("states")}
     assert states == {name: digest for name, digest in remote_digests(Root(url)).items() if name in states}
 

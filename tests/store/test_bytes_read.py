@@ -202,22 +202,6 @@ if __name__ == "__main__":
     print("equal")
 """
 
-SPAWNED = """
-import multiprocessing, sys
-import elmo_store
-
-def total(store, i):
-    return float(store.sentence(i).read().astype("f8").sum())
-
-if __name__ == "__main__":
-    store = elmo_store.open(sys.argv[1], form=sys.argv[2])
-    alone = [total(store, i) for i in range(8)]
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert pool.starmap(total, [(store, i) for i in range(8)]) == alone
-    print("equal")
-"""
-
-
 LOADED = """
 import sys
 import torch
@@ -235,12 +219,16 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("form", layout.FORMS)
-@pytest.mark.parametrize("place", ["local", "s3", "s3 by obstore"])
+FORMS_AT_PLACES = [("local", "zarr"), ("s3", "parquet"), ("s3 by obstore", "zarr")]
+
+
 @pytest.mark.parametrize(
-    "program",
-    [FORKED, pytest.param(SPAWNED, marks=pytest.mark.slow), pytest.param(LOADED, marks=pytest.mark.slow)],
-    ids=["fork", "spawn", "DataLoader"],
+    ("program", "place", "form"),
+    [
+        *[(FORKED, place, form) for place, form in [*FORMS_AT_PLACES, ("local", "parquet")]],
+        *[pytest.param(LOADED, place, form, marks=pytest.mark.slow) for place, form in FORMS_AT_PLACES],
+    ],
+    ids=lambda given: {FORKED: "fork", LOADED: "DataLoader"}.get(given, given),
 )
 def test_an_open_store_is_read_in_other_processes(
     program: str, place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
