@@ -63,7 +63,7 @@ def errors_of(command: list[str], folder: Path, seconds: float = 240, **environm
 BLOCKS = {
     f"{page.stem}-{i}": block
     for page in PAGES
-    if page.parent.name != "worked"  # whose blocks follow each other: tests/pages
+    if page.parent.name not in ("worked", "howto")  # whose blocks follow each other: tests/pages
     for i, block in enumerate(python_blocks(page))
 }
 

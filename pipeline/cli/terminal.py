@@ -1,6 +1,6 @@
 """What reaches a terminal: numbers for people, and text whose steering characters stand there as escapes.
 
-Tokens, ids, names of files and texts of errors come from anybody (docs/security.md): a command's own output passes through
+Tokens, ids, names of files and texts of errors come from anybody (docs/limits.md): a command's own output passes through
 `escaped`, so that none of them moves the cursor, sets a title or answers for the user.
 """
 

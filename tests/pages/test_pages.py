@@ -1,6 +1,6 @@
-"""docs/worked: every block of every page runs, in order, as its reader would run it: Python in one session, bash by bash.
+"""docs/worked and docs/howto: every block of every page runs, in order, as its reader would run it, in one Python session.
 
-Each page runs in a process of its own: Spark and Feast have much of their own to set up, and a page is all that its reader has.
+Each page runs in a process of its own, each how-to page in an empty folder: a page is all that its reader has.
 Feast's needs an environment of its own (it wants an older pandas): ELMO_STORE_FEAST names its Python.
 """
 
@@ -8,10 +8,18 @@ import importlib.util
 import os
 import re
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from model.files.registry import random_weights
+from model.options import BiLMOptions
+from tests.clusters.artefacts import missing_tools
+from tests.clusters.engine import cluster_of
+from tests.clusters.flink import FlinkCluster
+from tests.model.test_options import PUBLISHED
+from tests.s3_server import server
 from tests.test_docs import errors_of
 from tests.test_docs import sample as sample
 
@@ -25,26 +33,39 @@ NEEDS = {
     "polars": ("polars",),
     "faiss": ("faiss", "duckdb"),
 }
-PAGES = ("pytorch", "datasets", "xarray-dask", "pandas", "duckdb", "polars", "faiss", "spark", "feast")
+WORKED = ("datasets", "xarray-dask", "pandas", "duckdb", "polars", "faiss", "spark", "feast")
+ON_S3 = "csv-on-s3"
+HOWTO = ("one-document", "train-a-mix", "daily-update", "published-weights", "resume", "sizing")
+FLINK = "--runner=FlinkRunner --flink_master=localhost:8081"
 SECONDS = 280
 
 
-def blocks(path: Path) -> list[tuple[str, str]]:
-    return BLOCK.findall(path.read_text(encoding="utf-8"))
-
-
-def run(arguments: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path) -> str:
     return errors_of(
-        arguments, folder, SECONDS, PYTHONWARNINGS="ignore", FEAST_USAGE="False", HF_DATASETS_DISABLE_PROGRESS_BARS="1"
+        command, folder, SECONDS, PYTHONWARNINGS="ignore", FEAST_USAGE="False", HF_DATASETS_DISABLE_PROGRESS_BARS="1"
     )
+
+
+def script_of(page: str) -> str:
+    """The page as one Python program: its bash blocks run where they stand."""
+    program = ["import subprocess as _subprocess"]
+    for language, block in BLOCK.findall(page):
+        bash = f"_subprocess.run(['bash', '-ec', {block!r}], check=True, stderr=_subprocess.STDOUT)"
+        program.append(block if language == "python" else bash)
+    return "\n".join(program)
+
+
+def run_page(page: str, folder: Path, python: str = sys.executable, *, torch: bool = True) -> str:
+    """What the page's program writes to standard error. With ``torch`` that is imported first."""
+    script = folder / "page.py"
+    script.write_text(("import torch\n" if torch else "") + script_of(page), encoding="utf-8")
+    return run([python, str(script)], folder)
 
 
 @pytest.fixture(scope="module")
 def stores(sample: Path, repo_dir: Path) -> Path:
-    """The folder of the pages: what docs/worked/README.md makes stands there."""
-    made = blocks(repo_dir / "docs/worked/README.md")
-    assert [language for language, _ in made] == ["bash"]
-    run(["bash", "-ec", made[0][1]], sample)
+    """The folder of the worked pages: what docs/worked/README.md makes stands there."""
+    run_page((repo_dir / "docs/worked/README.md").read_text(encoding="utf-8"), sample)
     return sample
 
 
@@ -62,22 +83,37 @@ def python_of(page: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", WORKED)
 def test_every_block_runs(page: str, stores: Path, repo_dir: Path) -> None:
-    python = python_of(page)
-    written = blocks(repo_dir / f"docs/worked/{page}.md")
-    assert any(language == "python" for language, _ in written)
-    for language, block in written:
-        if language == "bash":
-            run(["bash", "-ec", block], stores)
-    script = stores / f"page_{page.replace('-', '_')}.py"
     speaks = page in ("spark", "feast")  # of themselves, and Feast's environment has no torch
-    script.write_text(
-        "\n".join(["" if speaks else "import torch", *(block for language, block in written if language == "python")]),
-        encoding="utf-8",
-    )
-    errors = run([python, str(script)], stores)
+    written = (repo_dir / f"docs/worked/{page}.md").read_text(encoding="utf-8")
+    errors = run_page(written, stores, python_of(page), torch=not speaks)
     assert speaks or errors == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", HOWTO)
+def test_a_howto_page_runs_in_an_empty_folder(page: str, tmp_path: Path, repo_dir: Path) -> None:
+    if page == "published-weights":  # which can't be downloaded here: others of their shapes
+        random_weights(BiLMOptions.from_dict(PUBLISHED)).save_hdf5(tmp_path / "elmo")
+    assert run_page((repo_dir / f"docs/howto/{page}.md").read_text(encoding="utf-8"), tmp_path) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(missing_tools()), reason=missing_tools() or "")
+def test_the_howto_page_of_s3_runs_on_a_flink_cluster(tmp_path: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (repo_dir / f"docs/howto/{ON_S3}.md").read_text(encoding="utf-8")
+    assert FLINK in page
+    monkeypatch.setenv("S3_KEY", "test")
+    monkeypatch.setenv("S3_SECRET", "test")
+    with server():
+        make = urllib.request.Request(f"{os.environ['AWS_ENDPOINT_URL']}/my-bucket", method="PUT")
+        urllib.request.urlopen(make, timeout=30).close()
+        with cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
+            (tmp_path / "page").mkdir()
+            assert run_page(page.replace(FLINK, " ".join(flink.beam_options())), tmp_path / "page") == ""
 
 
 @pytest.mark.slow
@@ -100,10 +136,10 @@ def test_every_cell_of_the_notebook_runs_and_shows_something(
 
 
 def test_all_pages_are_run_and_listed(repo_dir: Path) -> None:
-    folder = repo_dir / "docs/worked"
-    assert {path.stem for path in folder.glob("*.md")} == {*PAGES, "README"}
-    listed = (folder / "README.md").read_text(encoding="utf-8")
-    assert all(f"({page}.md)" in listed for page in PAGES)
-    for page in folder.glob("*.md"):
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
-            assert "://" in target or (folder / target).exists(), f"{page.name} links to {target}"
+    docs = repo_dir / "docs"
+    assert {path.stem for path in (docs / "worked").glob("*.md")} == {*WORKED, "README"}
+    assert {path.stem for path in (docs / "howto").glob("*.md")} == {*HOWTO, ON_S3}
+    listed = (docs / "worked/README.md").read_text(encoding="utf-8")
+    assert all(f"({page}.md)" in listed for page in WORKED)
+    readme = (repo_dir / "README.md").read_text(encoding="utf-8")
+    assert all(f"(docs/howto/{page}.md)" in readme for page in (*HOWTO, ON_S3))
