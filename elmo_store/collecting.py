@@ -121,7 +121,7 @@ def check_collection(root: Root) -> Version | None:
     if newest is None:
         strange = [name for name in root.names("") if name not in (layout.MEMBERS, layout.VERSIONS, LEASES)]
         if strange:
-            raise StoreError(f"{root} holds {strange[0]}, and is no collection: give another folder; nothing was touched")
+            raise StoreError(f"{root} holds {strange[0]}, so it is not a collection: give another folder; nothing was touched")
     return newest
 
 

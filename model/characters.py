@@ -112,7 +112,7 @@ class Lexicon:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise WeightsError(f"the model's dictionaries can't be read ({error!r}); this program did not write them") from error
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
-            raise WeightsError("the model's dictionaries give a row that is no number from 0")
+            raise WeightsError("the model's dictionaries give a row that is not a number from 0")
         return cls(characters, words)
 
 

@@ -76,7 +76,7 @@ class BiLMOptions:
         if (self.word_dim == 0) != (self.n_words == 0) or (self.word_dim and self.alphabet == "bytes"):
             raise OptionsError(
                 f"word_table has {self.n_words} words of {self.word_dim} numbers, the alphabet is {self.alphabet!r}: a table of "
-                "words has both, and stands beside an alphabet of characters"
+                "words has both, and belongs to an alphabet of characters"
             )
         if self.alphabet == "bytes" and self.n_characters != N_BYTES_AND_MARKERS + 1:
             raise OptionsError(f"char_cnn.n_characters is {self.n_characters!r}; it must be {N_BYTES_AND_MARKERS + 1}")

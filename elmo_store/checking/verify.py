@@ -253,4 +253,4 @@ class _Check:
         rooms = tuple(f"{room}/" for room in OUR_ROOMS)
         for rel in self._listed:
             if rel not in known and rel.startswith(rooms):
-                self._wrong(rel, "stands among the store's objects, and no marker names it")
+                self._wrong(rel, "is among the store's objects, and no marker names it")

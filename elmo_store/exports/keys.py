@@ -41,7 +41,7 @@ def place_of(sentence_id: str) -> tuple[str, int] | None:
     """The document that a sentence's id names, and its number there; None of an id that names none.
 
     The number is what follows the last ":" or "/", in digits without a zero before them; the document is all before it, so that
-    ``bc/cctv/00`` is no sentence of ``bc/cctv``.
+    ``bc/cctv/00`` is not a sentence of ``bc/cctv``.
     """
     match = NUMBERED.fullmatch(sentence_id)
     if match is None:

@@ -201,7 +201,7 @@ class Work:
         A file of a folder has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
         """
         store, form = self.store, self.settings.form
-        if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is no layer, or a weight set's name
+        if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is not a layer, or a weight set's name
             labels: Sequence[str] = self.vectors.names
             if self.settings.layers in ("all", "top"):
                 labels = [name.removeprefix("layer_") for name in labels]

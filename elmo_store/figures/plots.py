@@ -185,7 +185,7 @@ def _speed(figures: StoreFigures) -> Drawn:
     axes.plot(times, job.tokens_per_second, color=SERIES[0])
     axes.set_xlim(0, times[-1])
     axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"{unit} since the first shard was begun")
+    axes.set_xlabel(f"{unit} since the first shard was started")
     axes.set_ylabel("tokens a second")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     rows = [(f"{time:.1f}", f"{rate:,.0f}") for time, rate in zip(times, job.tokens_per_second, strict=True)]
@@ -479,7 +479,7 @@ PICTURES: Mapping[str, Drawing] = {
         "a single clump with a few points far away, or two components with nearly all of the variance", _maps, _has_rows,
     ),
     "norms": Drawing(
-        "Norms by state", "bars apart from zero; states of one layer, forward and backward, alike",
+        "Norms by state", "bars above zero; states of one layer, forward and backward, alike",
         "a state at zero, one direction far from the other, or lines a hundred times as long as the bar", _norms, _has_rows,
     ),
     "positions": Drawing(

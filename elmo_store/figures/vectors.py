@@ -142,7 +142,7 @@ def pca_map(vectors: Float, n_points: int = MAP_POINTS) -> Map:
     centred = vectors - vectors.mean(axis=0)
     variances, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred.astype(np.float64) / n)  # ascending
     axes = axes[:, ::-1][:, :2]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1, 1)  # a sign is no part of the result
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1, 1)  # a sign is not part of the result
     total = max(float(variances.sum()), 1e-30)
     return Map(centred[rows] @ axes, rows, (float(variances[-1]) / total, float(variances[-2]) / total))
 

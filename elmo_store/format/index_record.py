@@ -64,7 +64,7 @@ def read_record(root: Root, folder: str, identity: str, remedy: str) -> IndexRec
         objects = [converted(record, ObjectRecord) for record in value["objects"]]
         store = value["store"]
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(root, rel, f"is no record of an index ({error!r})", remedy) from error
+        raise damaged(root, rel, f"is not a record of an index ({error!r})", remedy) from error
     if store != identity:
         raise StoreError(f"{root.url(folder)} is the index of another store: run `{remedy}` again")
     if outside := [record.path for record in objects if not record.path.startswith(f"{folder}/")]:

@@ -110,7 +110,7 @@ def check_states(states: Sequence[str]) -> None:
     for name in states:
         match = re.fullmatch(r"(fwd|bwd)([1-9][0-9]{0,5})", name)
         if name != "x" and match is None:
-            raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
+            raise ValueError(f"{name!r} is not a state: known are x, fwd1, bwd1, fwd2, …")
         order.append(0 if match is None else 2 * int(match[2]) - (match[1] == "fwd"))
     if not order or order != sorted(set(order)):
         raise ValueError(f"states {', '.join(states) or '(none)'} are not some of x, fwd1, bwd1, fwd2, … in this order")

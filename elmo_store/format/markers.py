@@ -39,7 +39,7 @@ class ObjectRecord:
 
     def __post_init__(self) -> None:
         if not is_inside(self.path):
-            raise ValueError(f"{self.path!r} is no path inside the store")
+            raise ValueError(f"{self.path!r} is not a path inside the store")
 
     @classmethod
     def of(cls, path: str, data: Data) -> "ObjectRecord":

@@ -34,7 +34,7 @@ def converted(value: Any, kind: type[T]) -> T:
         result = convert(value, kind)
     except UnicodeEncodeError as error:  # JSON's escapes can make strings that UTF-8 has not
         before = error.object[max(0, error.start - SHOWN_CHARACTERS) : error.start]
-        raise ValueError(f"half a surrogate pair, which is no text, follows {before!r}") from error
+        raise ValueError(f"half a surrogate pair, which is not text, follows {before!r}") from error
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         path = path.strip("`.")

@@ -62,7 +62,7 @@ class ScalarMix:
     ) -> None:
         """Give ``w``, logits that are softmaxed, ``s``, weights used as they are, or ``n_layers`` = L+1 for equal weights.
 
-        It is never guessed which numbers are meant. WeightSetError for none or several of them, and for what is no weight.
+        It is never guessed which numbers are meant. WeightSetError for none or several of them, and for what is not a weight.
         """
         self.w, self.s = chosen_weights(w, s, n_layers)
         self.gamma = _finite("gamma", (gamma,))[0]

@@ -81,7 +81,7 @@ def _parsed(name: str, data: bytes) -> Fields:
     if name.endswith(TORCH_SUFFIXES):
         return _of_allennlp(_torch_tensors(data))
     raise ValueError(
-        f"its name does not tell what it is: known are .json, .safetensors, and for torch {', '.join(TORCH_SUFFIXES)}"
+        f"its name does not say what it is: known are .json, .safetensors, and for torch {', '.join(TORCH_SUFFIXES)}"
     )
 
 
@@ -113,7 +113,7 @@ def _of_tensors(tensors: Tensors) -> Fields:
     strange = [key for key in tensors if not _PLAIN.fullmatch(key)]
     if strange or not plain:
         raise ValueError(
-            f"{', '.join(strange[:3]) or 'no tensor at all'} is no weight of a mix: known are w or s, and gamma, with NAME. "
+            f"{', '.join(strange[:3]) or 'no tensor at all'} is not a weight of a mix: known are w or s, and gamma, with NAME. "
             "before them, or AllenNLP's scalar_parameters.0 … and gamma"
         )
     for fields in plain.values():
@@ -202,7 +202,7 @@ def _is_number(value: Any) -> bool:
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs]
     if len(set(keys)) != len(keys):
-        raise ValueError(f"a key stands twice among {', '.join(keys)}")
+        raise ValueError(f"a key occurs twice among {', '.join(keys)}")
     return dict(pairs)
 
 

@@ -139,5 +139,5 @@ def rejects_of(held: Held, first: int = 0, stop: int | None = None) -> Iterator[
             rejects = [json.loads(line) for line in lines]
             numbers = held.numbers_of(np.array([reject["sentence"] for reject in rejects], np.int64)).tolist()
         except (ValueError, KeyError, TypeError) as error:
-            raise ShardCorruptError(f"{root.url(rel)} is no list of refused records ({error!r}): restore it") from error
+            raise ShardCorruptError(f"{root.url(rel)} is not a list of refused records ({error!r}): restore it") from error
         yield from (reject | {"sentence": number} for reject, number in zip(rejects, numbers, strict=True) if number >= 0)

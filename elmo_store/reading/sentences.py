@@ -434,7 +434,7 @@ class SentenceTable:
     def _record(self, names: Sequence[str], number: int, *values: Any) -> SentenceRecord:
         own = dict(zip(names, values, strict=True))
         if own["sentence"] != number:
-            raise ShardCorruptError(f"{self._root}: sentence {own['sentence']} stands where {number} must: a part is damaged")
+            raise ShardCorruptError(f"{self._root}: sentence {own['sentence']} is where {number} must be: a part is damaged")
         n_tokens = own["n_tokens"]
         return SentenceRecord(
             index=number,

@@ -47,7 +47,7 @@ def words(text: Text) -> list[str | bytes]:
     tokens = list(text)
     strange = [token for token in tokens if not isinstance(token, str | bytes)]
     if strange:
-        raise TypeError(f"a text is a string, or a sequence of tokens; {strange[0]!r} is no token")
+        raise TypeError(f"a text is a string, or a sequence of tokens; {strange[0]!r} is not a token")
     return tokens
 
 

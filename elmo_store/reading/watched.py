@@ -14,7 +14,7 @@ Why no row of another store is ever given out for one of this store:
   at the next look.) Where an object is missing or damaged, and in an unfinished store, nothing is taken from an earlier look.
 - Caches hold what was read before such a look, so what they hold is this store's.
 
-A manifest that was put again with the same contents is no other one: it names the same bytes by their checksums.
+A manifest that was put again with the same contents is not another one: it names the same bytes by their checksums.
 """
 
 import os

@@ -16,7 +16,7 @@ from elmo_store.storage.data import TooLargeError, read_regular
 from elmo_store.storage.failures import translated_errors
 
 OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves S3 to s3fs
-ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
+ENVIRONMENT = "env:"  # begins the value of a storage option that an environment variable holds
 # Where stores and outputs may be: filesystems on which an object appears whole or not at all.
 STORE_PROTOCOLS = frozenset({"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def is_protocol(name: str) -> bool:
 def names_filesystem(location: str) -> bool:
     """Whether ``location`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
 
-    Chains may hold no ``://`` (``dir::zip``); what is no protocol before ``::`` is the beginning of a file's name.
+    Chains may hold no ``://`` (``dir::zip``); what is not a protocol before ``::`` is the beginning of a file's name.
     """
     return "://" in location or ("::" in location and is_protocol(location.partition("::")[0]))
 

@@ -1,7 +1,7 @@
 """Whether what is written or removed overlaps what is read: by what stands there, not by how it is spelled.
 
 On this machine links, mounts and other spellings lead to the same folder; elsewhere bucket and key count, whichever server has
-them. What can't be told apart is taken for the same.
+them. What can't be distinguished is taken for the same.
 """
 
 import os

@@ -314,7 +314,7 @@ class Root:
 
 def folder_in_place_of(url: str) -> ShardCorruptError:
     """The error of a folder that has an object's name."""
-    return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
+    return ShardCorruptError(f"{url} is a folder, where an object of the store must be: move that folder away")
 
 
 def _folder(name: str) -> str:

@@ -53,14 +53,14 @@ def check_tokens(batch: Sequence[Sequence[str]]) -> None:
 def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
     """The words, in UTF-8, that `batch_to_ids` [B, timesteps, 50] was made of, as far as ids tell (48 bytes of each).
 
-    ValueError for numbers that are no character ids.
+    ValueError for numbers that are not character ids.
     """
     texts: list[list[bytes]] = []
     for sentence in ids:
         real = (sentence != 0).any(axis=1)
         length = int(real.sum())
         if not real[:length].all():
-            raise ValueError("character ids have a word of zeros between others: padding stands behind a sentence only")
+            raise ValueError("character ids have a word of zeros between others: padding comes after a sentence only")
         texts.append([_word(word) for word in sentence[:length]])
     return texts
 
@@ -78,4 +78,4 @@ def _word(ids: npt.NDArray[Any]) -> bytes:
         stop = int(np.argmax(ids == _END_WORD))
         if stop and ids[1:stop].min(initial=1) >= 1 and ids[1:stop].max(initial=1) <= 256:
             return bytes((ids[1:stop] - 1).astype(np.uint8))
-    raise ValueError(f"{ids[:12].tolist()} … are no character ids of a word: batch_to_ids begins each with {_BEGIN_WORD}")
+    raise ValueError(f"{ids[:12].tolist()} … are not the character ids of a word: batch_to_ids begins each with {_BEGIN_WORD}")

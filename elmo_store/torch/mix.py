@@ -48,7 +48,7 @@ class ScalarMix(nn.Module):
         l2: λ of the penalty λ‖w‖² (section 3.4), see `penalty`.
 
     Raises:
-        WeightSetError: none or several of w, s, n_layers, or what is no weight.
+        WeightSetError: none or several of w, s, n_layers, or what is not a weight.
     """
 
     def __init__(

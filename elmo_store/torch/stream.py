@@ -112,7 +112,7 @@ class SentenceStream(IterableDataset[Item]):
         return f"<SentenceStream of {self.store!r}: batches of {self.batch_sentences} sentences, states {', '.join(self.states)}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A DataLoader's workers are no members of the process group: they are told who their process is.
+        # A DataLoader's workers are not members of the process group: they are told who their process is.
         return self.__dict__ | {"_place": self._place or _distributed()}
 
     @property

@@ -100,7 +100,7 @@ class WordVectors:
     def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], Ids]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
 
-        With a lexicon the words' own rows stand in a column before the ids.
+        With a lexicon the words' own rows are a column before the ids.
 
         The width is the word's own and one position of padding, rounded up, at most all 50 characters.
         """

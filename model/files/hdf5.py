@@ -141,9 +141,9 @@ def _own_dataset(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
         except (KeyError, OSError, RuntimeError) as error:  # h5py on damaged groups
             raise WeightsError(f"{path}: {name!r} can't be read ({error}); the weights file is damaged") from error
         if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
-            raise WeightsError(f"{path}: {name!r} is a link to {link.path!r}; weights must stand in the file itself")
+            raise WeightsError(f"{path}: {name!r} is a link to {link.path!r}; weights must be in the file itself")
         if not isinstance(entry, h5py.Dataset if depth == len(parts) else h5py.Group):
             raise WeightsError(f"{path} lacks the dataset {name!r} that the options call for")
     if entry.external or entry.is_virtual:
-        raise WeightsError(f"{path}: the bytes of {name!r} stand in other files; weights must stand in the file itself")
+        raise WeightsError(f"{path}: the bytes of {name!r} are in other files; weights must be in the file itself")
     return entry

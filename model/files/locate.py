@@ -113,7 +113,7 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
     if weights is None:
         _refuse_foreign(names, folder_or_url)
         raise WeightsError(
-            f"{folder_or_url} holds no weights that can be told apart: it needs options.json and one of "
+            f"{folder_or_url} holds no weights that can be recognised: it needs options.json and one of "
             f"{', '.join(_WEIGHT_NAMES[:2])}, and holds {', '.join(sorted(names)[:10]) or 'nothing'}"
         )
     options = _choose(names, ("options.json",), r".*options.*\.json")

@@ -143,7 +143,7 @@ def _dictionary(path: Path) -> dict[str, int]:
             token, tab, number = line.strip().rpartition("\t")
             rows[token if tab else "\u3000"] = int(number)
     except ValueError as error:
-        raise WeightsError(f"{path} is no dictionary ({error}): each line is a token, a tab and a number") from error
+        raise WeightsError(f"{path} is not a dictionary ({error}): each line is a token, a tab and a number") from error
     return rows
 
 

@@ -104,7 +104,7 @@ def local_spec(name: str) -> str:
     if re.fullmatch(r"\w[\w.+ -]*", name) and Path(name).exists():
         return f"./{name}"
     raise UnknownModelError(
-        f"{name!r} is no model of this installation, nor a folder or file here, and what a store names is not fetched: "
+        f"{name!r} is not a model of this installation, nor a folder or file here, and what a store names is not fetched: "
         "say where it is with --model"
     )
 

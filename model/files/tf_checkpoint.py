@@ -1,6 +1,6 @@
 """A TensorFlow checkpoint (format V2, a "tensor bundle"), as bilm-tf's training leaves it, read without TensorFlow.
 
-``PREFIX.index`` is a LevelDB table from each tensor's name to a small protocol buffer: type, shape, and where its bytes stand
+``PREFIX.index`` is a LevelDB table from each tensor's name to a small protocol buffer: type, shape, and where its bytes are
 in ``PREFIX.data-NNNNN-of-NNNNN``. Source: tensorflow/core/util/tensor_bundle, and
 `dump_weights` of bilm-tf for the names. Nothing in these files is code, and every length is checked before it is used. The one
 package that reads them alone brings 25,000 lines and has not been kept up since 2023.
@@ -68,7 +68,7 @@ def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
     header = entries.pop("", None)
     named = {dataset_name(name): (name, entry) for name, entry in entries.items()}
     if header is None or "char_embed" not in named:
-        raise WeightsError(f"{index} holds no lm/char_embed: it is no checkpoint of a biLM that bilm-tf made")
+        raise WeightsError(f"{index} holds no lm/char_embed: it is not a checkpoint of a biLM that bilm-tf made")
     has_projection = "CNN_proj/W_proj" in named
     arrays = {name: _tensor(index, named, name, shape) for name, shape in layout(options, has_projection=has_projection).items()}
     return canonical(arrays, options)
@@ -99,7 +99,7 @@ def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, 
         )
     paths = sorted(index.parent.glob(f"{index.stem}.data-{entry.shard:05d}-of-*"))
     if len(paths) != 1:
-        raise WeightsError(f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… stand beside it, not 1")
+        raise WeightsError(f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… are beside it, not 1")
     with paths[0].open("rb") as file:
         file.seek(entry.offset)
         data = file.read(entry.n_bytes)

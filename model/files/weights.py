@@ -166,13 +166,13 @@ def read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Te
 
     Raises:
         WeightsError: not a safetensors file, or a tensor not of floating point.
-        OptionsError: options that are no biLM's.
+        OptionsError: options that are not a biLM's.
     """
     tensors: dict[str, torch.Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            for name in file.keys():  # noqa: SIM118 (the file is no mapping)
+            for name in file.keys():  # noqa: SIM118 (the file is not a mapping)
                 tensors[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path} can't be read as safetensors ({error})") from error

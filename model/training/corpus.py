@@ -151,7 +151,7 @@ class TrainingBatch:
     words: npt.NDArray[np.int64]  # int64 [n], the distinct types of both inputs, rising
     inputs: npt.NDArray[np.int64]  # int64 [2, T, B], places in `words`; index 0 = forward, 1 = backward
     targets: npt.NDArray[np.int64]  # int64 [2, T, B], softmax classes of what comes next in each direction's reading order
-    # float32 [2, T, B]: 0 where the next token opens the next sentence, which is no prediction, else 1
+    # float32 [2, T, B]: 0 where the next token opens the next sentence, which is not a prediction, else 1
     weights: npt.NDArray[np.float32]
     n_words: int  # words (boundaries left out) among the forward inputs
 

@@ -183,7 +183,7 @@ class SoftmaxWeights:
             with safe_open(path, "pt") as file:
                 words = tuple(json.loads(file.metadata()["words"]))
                 weight = file.get_tensor("weight").float()
-                if "scale" in file.keys():  # noqa: SIM118 - it is no dictionary
+                if "scale" in file.keys():  # noqa: SIM118 - it is not a dictionary
                     weight = weight * file.get_tensor("scale")
                 read = cls(weight, file.get_tensor("bias"), words)
         except (SafetensorError, KeyError, TypeError, ValueError, OSError, RuntimeError) as error:

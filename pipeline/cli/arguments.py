@@ -31,7 +31,7 @@ def bounded(kind: type[int] | type[float], wanted: str, holds: Callable[[float],
             raise argparse.ArgumentTypeError(f"{text} is out of range: give {wanted}")
         return number
 
-    parse.__name__ = kind.__name__  # argparse says it of what is no number
+    parse.__name__ = kind.__name__  # argparse says it of what is not a number
     return parse
 
 

@@ -1,6 +1,6 @@
 """Options from a TOML file: ``--config FILE`` becomes arguments that stand before the user's own, so that the command line wins.
 
-A key is an option's name without its dashes, or a positional argument's name; storage options are tables, Beam's options stand
+A key is an option's name without its dashes, or a positional argument's name; storage options are tables, Beam's options are
 in the table ``[beam]``.
 """
 

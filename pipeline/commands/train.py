@@ -170,7 +170,7 @@ def _evaluate_run(args: argparse.Namespace) -> int:
 
     folder = Path(args.evaluate)
     try:
-        own = folder / TRAINING / SOFTMAX  # of a published model, for which it is no part of the weights
+        own = folder / TRAINING / SOFTMAX  # of a published model, for which it is not part of the weights
         softmax = SoftmaxWeights.load(own if own.exists() else folder / SOFTMAX)
         weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
     except (ModelError, OSError) as error:

@@ -39,7 +39,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is no complete store."""
+    """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is not a complete store."""
     from elmo_store.checking.verify import Fault, verify
     from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError
 

@@ -108,7 +108,7 @@ def _along_principal_axes(units: Float) -> Float:
     else:
         x = centred @ np.linalg.eigh(centred.T @ centred)[1]
     x = x[:, ::-1]
-    x = x * np.where(x[np.abs(x).argmax(axis=0), np.arange(x.shape[1])] < 0, -1, 1)  # a sign is no part of the result
+    x = x * np.where(x[np.abs(x).argmax(axis=0), np.arange(x.shape[1])] < 0, -1, 1)  # a sign is not part of the result
     padded: Float = np.pad(x, ((0, 0), (0, max(0, 2 - x.shape[1])))).astype(np.float32)
     return padded
 

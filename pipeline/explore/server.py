@@ -1,6 +1,6 @@
 """The explorer's server: routes, token, headers.
 
-Read-only. The page's own files hold nothing of the store and are open; everything of the store needs the token, which stands in
+Read-only. The page's own files hold nothing of the store and are open; everything of the store needs the token, which is in
 the address that is printed (after #, so that it is sent nowhere) and travels in a header. Only requests that name this very
 host are answered, so that no other site's name can be pointed here. The page may load from and ask this server only.
 

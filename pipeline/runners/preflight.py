@@ -90,7 +90,7 @@ def check_dataflow(options: PipelineOptions) -> None:
     problems = [f"--{name} is missing{remedy}" for name, remedy in needed.items() if not getattr(google, name)]
     if options.view_as(TestOptions).dry_run:
         problems.append(
-            "--dry_run=True would leave a started store; --dry-run (with a dash) of this command tells what a job costs"
+            "--dry_run=True would leave a started store; --dry-run (with a dash) of this command says what a job costs"
         )
     problems += _image_problems(options)
     problems = problems or PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()

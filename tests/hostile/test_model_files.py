@@ -140,7 +140,7 @@ def test_formats_that_can_run_code_are_not_opened(tmp_path: Path, monkeypatch: p
     (tmp_path / name).write_bytes(pickle.dumps(Executed()))
     with pytest.raises(WeightsError, match="can hold code"):
         BiLMWeights.load(str(tmp_path / name))
-    with pytest.raises(WeightsError, match="no weights that can be told apart"):
+    with pytest.raises(WeightsError, match="no weights that can be recognised"):
         BiLMWeights.load(str(tmp_path))
     assert not (tmp_path / "executed").exists()
 

@@ -124,7 +124,7 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").touch()
     assert embed_into(tmp_path / "mine", tiny_model, first) == Exit.REFUSED
-    assert "is no collection" in capsys.readouterr().err
+    assert "not a collection" in capsys.readouterr().err
     for wrong in (("--overwrite",), ("--output", "x")):
         assert embed_into(name, tiny_model, first, *wrong) == Exit.BAD_USAGE
 

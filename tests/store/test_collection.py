@@ -109,7 +109,7 @@ def test_members_agree_and_what_differs_is_told_field_by_field(tmp_path: Path, s
     assert refused.value.fields == {"dtype": ("float16", "float32"), "boundaries": (False, True)}
     assert "dtype: 'float16' there, 'float32' here" in str(refused.value)
     assert sorted(name.rglob("*")) == before
-    with pytest.raises(errors.StoreError, match="is no collection"):
+    with pytest.raises(errors.StoreError, match="not a collection"):
         collecting.collect(tmp_path / "other", stores)
     with pytest.raises(errors.OverlapError):
         collecting.collect(name, [elmo_store.open(name / layout.MEMBERS / os.listdir(name / layout.MEMBERS)[0])])

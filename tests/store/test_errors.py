@@ -166,7 +166,7 @@ def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]
     [
         ({"kind": "vectors"}, r"kind is 'vectors': .*states\|mix"),
         ({"states": ["x", "bwd2", "fwd1"]}, "states x, bwd2, fwd1 are not some of x, fwd1"),
-        ({"states": ["x", "fwd0"]}, "'fwd0' is no state"),
+        ({"states": ["x", "fwd0"]}, "'fwd0' is not a state"),
         ({"states": ["x", "x", "x"]}, "different names"),
         ({"forms": []}, r"forms is \[\]: Expected `array` of length >= 1"),
         ({"shard_rows": 0}, "shard_rows is 0"),
@@ -341,7 +341,7 @@ def test_verify_finds_what_is_cut_and_what_is_gone(written: Written) -> None:
         (f"{layout.ZARR}/states/zarr.json", None, "states/zarr.json is missing"),
         (layout.id_table(0), None, "ids/00000.parquet is missing"),
         (layout.INPUTS, b"junk", "inputs.parquet has 4 bytes"),
-        (layout.sentences_part(7), b"junk", r"part-00007.parquet stands among the store's objects, and no marker names it"),
+        (layout.sentences_part(7), b"junk", r"part-00007.parquet is among the store's objects, and no marker names it"),
     ],
 )
 def test_verify_looks_at_everything_else_too(written: Written, name: str, data: bytes | None, message: str) -> None:

@@ -69,7 +69,7 @@ def test_a_string_is_tokens_between_spaces(tmp_path: Path, made: Callable[[Store
         store.sentence(text="not there")
     with pytest.raises(TypeError, match="one of them only"):
         store.sentence(3, text="not there")
-    with pytest.raises(TypeError, match="116 is no token"):
+    with pytest.raises(TypeError, match="116 is not a token"):
         store.find_text([b"the"])  # type: ignore[list-item]
 
 

@@ -283,7 +283,7 @@ def test_inner_chunks_in_another_order_are_named(tmp_path: Path) -> None:
 def test_an_object_too_many_is_named(tmp_path: Path, rel: str) -> None:
     root = make(tmp_path / "store").root
     root.put(rel, root.get("_shards/00000.json"))
-    assert f"{rel} stands among the store's objects" in faults(root, deep=False)
+    assert f"{rel} is among the store's objects" in faults(root, deep=False)
 
 
 def test_the_first_chunk_of_sentence_start_is_missed(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def _cut(held: bytes, unit: str, at_end: bool) -> int | None:
 
 
 def last_boundary(text: bytes | bytearray, unit: str) -> int:
-    """The last byte with which a unit begins in ``text``, whose end is no end of the file; 0 if none does but the first."""
+    """The last byte with which a unit begins in ``text``, whose end is not the end of the file; 0 if none does but the first."""
     if unit == LINE:
         return text.rfind(b"\n") + 1
     for pattern in (_BLANK, _ENDED, _LINE) if unit == TEXT else (_BLANK,):

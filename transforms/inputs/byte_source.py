@@ -65,7 +65,7 @@ class ByteSource:
     def _text(self) -> Iterator[bytes]:
         if isinstance(self.split, Blob):
             if self._root is None:
-                raise InputError(self.url, f"its blob {self.split.path} stands in a store, and none was given")
+                raise InputError(self.url, f"its blob {self.split.path} is in a store, and none was given")
             data = self._root.get(self.split.path)
             self._count(len(data))
             yield data

@@ -51,7 +51,7 @@ def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = Non
 
 
 def is_chained(location: str) -> bool:
-    """Whether ``location`` is a chain of filesystems: it has ``::`` after the name of one, and is no file here."""
+    """Whether ``location`` is a chain of filesystems: it has ``::`` after the name of one, and is not a file here."""
     return "::" in location and names_filesystem(location) and not os.path.lexists(location)
 
 
@@ -192,7 +192,7 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, on
     infos = filesystem.find(folder, detail=True)
     stores = tuple(path.removesuffix(MANIFEST) for path in infos if path.endswith(f"/{MANIFEST}"))
     if stores:
-        _log.info("%s: left out what stands in %d stores below it, such as %s", location, len(stores), stores[0])
+        _log.info("%s: left out the files of %d stores below it, such as %s", location, len(stores), stores[0])
     files, unknown = [], []
     for path, info in infos.items():
         relative = path[len(head) :] if path.startswith(head) else path.rpartition("/")[2]
@@ -214,9 +214,9 @@ def _tell_unknown(location: str, names: list[str], has_others: bool) -> None:
     if not has_others:
         raise InputError(
             location,
-            f"no file there has an ending that tells its format ({examples}): say which with --input-format, or name the files",
+            f"no file there has an ending that says its format ({examples}): say which with --input-format, or name the files",
         )
-    # A README or a licence beside the data is no surprise; anything else is.
+    # A README or a licence beside the data is not a surprise; anything else is.
     about = all(name.rpartition("/")[2].upper().startswith(_ABOUT) for name in names)
-    message = "%s: left out %d files whose ending tells no format (%s): name them to have them read"
+    message = "%s: left out %d files whose ending says no format (%s): name them to have them read"
     _log.log(logging.INFO if about else logging.WARNING, message, location, len(names), examples)

@@ -122,7 +122,7 @@ class _Seen:
 
 
 def _token_lists(value: Any, record: SampledRecord) -> list[list[Any]] | None:
-    """The values a token of each sentence; None where the field's are no such lists."""
+    """The values a token of each sentence; None where the field's are not such lists."""
     lists = value if record.is_document else [value]
     if record.sentences is None or not isinstance(lists, list) or len(lists) != len(record.sentences):
         return None

@@ -30,7 +30,7 @@ from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
 
 PARTS_AT_HAND = 4
 WORDS_AT_ONCE = 2048
-# Of the numbers in a marker's stats, those that are no sum over shards.
+# Of the numbers in a marker's stats, those that are not sums over shards.
 NOT_SUMMED = frozenset({"finished", "call_began"})
 
 

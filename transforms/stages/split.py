@@ -5,7 +5,7 @@ footers of large Parquet files, and the fields of one file of each format that h
 the number of small files. Nothing here depends on how many workers there are, so neither do the parts.
 
 A stream that can't be read from its middle is unpacked by one pass, which decompresses (or decodes) it and cuts it where a record
-begins. The list of the input's tasks stands in the scratch area: as a part of the job's graph it would meet runners' limits.
+begins. The list of the input's tasks is in the scratch area: as a part of the job's graph it would meet runners' limits.
 """
 
 import hashlib

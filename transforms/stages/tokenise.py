@@ -64,7 +64,7 @@ SCRATCH_SCHEMA = pa.schema(
         pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
     ]
 )
-OWN_COLUMNS = (*SCRATCH_SCHEMA.names, layout.TEXT.name)  # that are no fields
+OWN_COLUMNS = (*SCRATCH_SCHEMA.names, layout.TEXT.name)  # that are not fields
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
 _log = logging.getLogger(__name__)
 _WAITING = 4  # tasks that wait for a process, a process

@@ -41,7 +41,7 @@ _CHARACTERS = str.maketrans(
 _SPACED_EN_DASH = re.compile(r"(?<=\s)\u2013(?=\s)")
 _SPACED_DOTS = re.compile(r"\.(?: \.){2,}")
 _STOP_IN_QUOTES = re.compile(r"(?<=[a-z]{2})\.(?=[\"')\]]+$)")
-# Words that begin with an apostrophe: there it is no opening quote.
+# Words that begin with an apostrophe: there it is not an opening quote.
 _CLIPPED = "tis|twas|twere|twill|twould|em|til|till|cause|bout|n|s|d|ll|re|ve|m|t|im|er|un|neath|gainst|mid|midst|round|way|o"
 _OPENING = re.compile(rf"(?<![\w.'])'(?=[a-z])(?!(?:{_CLIPPED})\b)", re.IGNORECASE)
 

@@ -1,6 +1,6 @@
 """Running text into sentences, paragraph by paragraph, in bounded memory and linear time.
 
-Sentences are NLTK's Punkt with abbreviations that stand here, so that no data is downloaded or learned. Punkt gives offsets, and
+Sentences are NLTK's Punkt with the abbreviations listed here, so that no data is downloaded or learned. Punkt gives offsets, and
 agrees best with how the packaged model's training text was split: precision/recall of boundaries in 4,000 held-out paragraphs
 0.993/0.997, of sentencex 0.97/0.90, of syntok 0.97/0.99.
 
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[Nn]o\.")  # "No. 5", but "No. Never."
 _DOTTED = re.compile(r"[\"'\u201c\u2018(\[]*(?:[A-Za-z]\.){2,}")
 _ITEM = re.compile(r"[0-9]{1,2}\.")  # "1. Item"
 _FIRST_WORD = re.compile(r"\W*(\w*)")
-# A word that is no abbreviation, with the stop after it, before a word or a closing quote: Punkt finds a break whatever they are.
+# Not an abbreviation, with the stop after it, before a word or a closing quote: Punkt finds a break whatever they are.
 _PLAIN_END = re.compile(r"[(\"]?(?:[A-Za-z]+-)*([A-Za-z]{2,})(?:[?!]|(\.))(?: +[(\"'\u201c\u2018]?[A-Za-z0-9]|[)\"\u201d])")
 
 

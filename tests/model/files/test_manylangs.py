@@ -164,7 +164,7 @@ def test_a_pickle_that_is_no_state_dict_runs_nothing(folder: Path, content: byte
 
 def test_dictionaries_that_are_none(folder: Path) -> None:
     (folder / "char.dic").write_text("a\tb\n", encoding="utf-8")
-    with pytest.raises(WeightsError, match=r"char\.dic is no dictionary"):
+    with pytest.raises(WeightsError, match=r"char\.dic is not a dictionary"):
         load_any(str(folder))
     (folder / "char.dic").write_text("a\t1\n", encoding="utf-8")
     with pytest.raises(WeightsError, match="dictionaries lack '<eow>'"):

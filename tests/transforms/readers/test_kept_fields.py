@@ -239,7 +239,7 @@ def test_the_sample_depends_on_the_files_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["int", [], ["int64", "bool"], {}, None, [[[["x"]]]]])
 def test_types_that_are_none(kind: Any) -> None:
-    with pytest.raises(ValueError, match="is no type of a field"):
+    with pytest.raises(ValueError, match="is not a type of a field"):
         check_fields([KeptField("a", "a", kind, "sentence")])
 
 
