@@ -1,4 +1,4 @@
-"""The real DataflowRunner, its requests caught on loopback: what a job asks for, what the door refuses, how a job ends.
+"""The real DataflowRunner, its requests caught on loopback: what a job asks for, what preflight refuses, how a job ends.
 
 Not shown by any of this: fusion by the service, a GPU's availability, the pull of an image.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
-from pipeline.runners import preflight as door
+from pipeline.runners import preflight
 from tests.deploy.conftest import Arguments, started
 from tests.store.support import make_store
 
@@ -217,5 +217,5 @@ def test_a_local_output_is_refused_because_workers_are_elsewhere(
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.internal.apiclient", None)
-    with pytest.raises(CommandError, match=r"pip install '\.\[dataflow\]'"), door.opened(["--runner=DataflowRunner"]):
+    with pytest.raises(CommandError, match=r"pip install '\.\[dataflow\]'"), preflight.opened(["--runner=DataflowRunner"]):
         pass

@@ -198,7 +198,7 @@ def test_hdf5_is_not_followed_out_of_its_file(good: Path, tmp_path: Path, change
         (tmp_path / name).write_bytes((good / name).read_bytes())
     with h5py.File(tmp_path / "weights.hdf5", "r+") as file:
         change(file, _secret(tmp_path))
-    with pytest.raises(WeightsError, match="must stand in the file itself"):
+    with pytest.raises(WeightsError, match="must be in the file itself"):
         BiLMWeights.load(str(tmp_path))
 
 

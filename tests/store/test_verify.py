@@ -322,7 +322,7 @@ def test_a_file_that_is_swapped_cut_or_of_another_store_is_named(tmp_path: Path,
                 root.put(rel, damaged)
             try:
                 found = faults(root, deep=False)
-            except StoreError as error:  # what is read at the door
+            except StoreError as error:  # what is read when it opens
                 found = str(error)
             assert rel in found
         root.put(rel, whole)

@@ -1,4 +1,4 @@
-"""The door of a runner: what is refused before anything is written, what an engine is asked, what its failures say."""
+"""Preflight of a runner: what is refused before anything is written, what an engine is asked, what its failures say."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.runners import preflight as door
+from pipeline.runners import preflight
 from pipeline.runners.beam_options import pipeline_options, runner_name, split_arguments
 from pipeline.runners.flink import fit_to_cluster, threads_by_slot
 from pipeline.runners.submission import worker_error
@@ -81,11 +81,11 @@ def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
 def test_paths_of_this_machine_are_refused_for_workers_on_others(place: str) -> None:
     remote = pipeline_options(["--runner=FlinkRunner", "--flink_master=cluster.example:8081"])
     with pytest.raises(CommandError, match="a path of this machine"):
-        door.check_reach(remote, [Location("output", place)], shared_disk=False)
-    door.check_reach(remote, [Location("output", place)], shared_disk=True)
-    door.check_reach(remote, [Location("output", "s3://bucket/store")], shared_disk=False)
+        preflight.check_reach(remote, [Location("output", place)], shared_disk=False)
+    preflight.check_reach(remote, [Location("output", place)], shared_disk=True)
+    preflight.check_reach(remote, [Location("output", "s3://bucket/store")], shared_disk=False)
     for here in (["--runner=FlinkRunner", "--flink_master=localhost:8081"], ["--runner=SparkRunner"], []):
-        door.check_reach(pipeline_options(here), [Location("output", place)], shared_disk=False)
+        preflight.check_reach(pipeline_options(here), [Location("output", place)], shared_disk=False)
 
 
 def manager(host: str, cores: int) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_workers_of_a_cluster_are_our_program_unless_others_are_asked_for(
 ) -> None:
     options = pipeline_options(arguments)
     assert options.get_all_options()["environment_type"] == environment
-    door.check_workers(options, arguments)
+    preflight.check_workers(options, arguments)
     assert ("elmo-store-worker" in capsys.readouterr().err) == (environment == "PROCESS")
 
 
@@ -193,10 +193,10 @@ def test_a_lost_task_is_tried_eight_times_on_spark_unless_a_number_is_given() ->
 def test_beams_stock_image_is_refused_with_the_two_lines_that_work(runner: str) -> None:
     arguments = [*runner.split(), "--environment_type=DOCKER"]
     with pytest.raises(CommandError, match=r"(?s)no elmo-store.*PROCESS.*elmo-store-worker.*EXTERNAL.*HOST:PORT") as refused:
-        door.check_workers(pipeline_options(arguments), arguments)
+        preflight.check_workers(pipeline_options(arguments), arguments)
     assert refused.value.code == Exit.BAD_USAGE
     own = [*arguments, "--environment_config=mine:1"]
-    door.check_workers(pipeline_options(own), own)
+    preflight.check_workers(pipeline_options(own), own)
 
 
 def test_dataflow_has_one_process_a_machine_unless_one_a_cpu_is_asked_for() -> None:
