@@ -9,6 +9,8 @@ import os
 import re
 import sys
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,15 @@ def test_a_howto_page_runs_in_an_empty_folder(page: str, tmp_path: Path, repo_di
     assert run_page((repo_dir / f"docs/howto/{page}.md").read_text(encoding="utf-8"), tmp_path) == ""
 
 
+@contextmanager
+def bucket() -> Iterator[None]:
+    """``s3://my-bucket`` of a server of its own."""
+    with server():
+        make = urllib.request.Request(f"{os.environ['AWS_ENDPOINT_URL']}/my-bucket", method="PUT")
+        urllib.request.urlopen(make, timeout=30).close()
+        yield
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(bool(missing_tools()), reason=missing_tools() or "")
@@ -108,12 +119,31 @@ def test_the_howto_page_of_s3_runs_on_a_flink_cluster(tmp_path: Path, repo_dir: 
     assert FLINK in page
     monkeypatch.setenv("S3_KEY", "test")
     monkeypatch.setenv("S3_SECRET", "test")
-    with server():
-        make = urllib.request.Request(f"{os.environ['AWS_ENDPOINT_URL']}/my-bucket", method="PUT")
-        urllib.request.urlopen(make, timeout=30).close()
-        with cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
-            (tmp_path / "page").mkdir()
-            assert run_page(page.replace(FLINK, " ".join(flink.beam_options())), tmp_path / "page") == ""
+    with bucket(), cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
+        (tmp_path / "page").mkdir()
+        assert run_page(page.replace(FLINK, " ".join(flink.beam_options())), tmp_path / "page") == ""
+
+
+@pytest.mark.slow
+def test_the_howto_page_of_s3_submits_a_job_to_dataflow(tmp_path: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's own command, but for the output's place: the stand-in for Google's services keeps requests, it is no storage."""
+    pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not installed: pip install '.[dataflow]'")
+    from tests.deploy.cloud import cloud_server
+
+    page = (repo_dir / f"docs/howto/{ON_S3}.md").read_text(encoding="utf-8")
+    (command,) = [block for block in re.findall(r"^```\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "Dataflow" in block]
+    assert "--output gs://my-bucket/store" in command
+    monkeypatch.setenv("S3_KEY", "test")
+    monkeypatch.setenv("S3_SECRET", "not-in-the-request")
+    (tmp_path / "home").mkdir()
+    with bucket(), cloud_server() as cloud:
+        run(["bash", "-ec", BLOCK.findall(page)[0][1]], tmp_path)
+        local = command.replace("gs://my-bucket/store", f"{tmp_path}/store --shared-disk").rstrip()
+        for name, value in cloud.environment(str(tmp_path / "home")).items():
+            monkeypatch.setenv(name, value)
+        run(["bash", "-ec", f"{local} --no_auth --dataflow_endpoint={cloud.endpoint}"], tmp_path)
+    assert len(cloud.jobs) == 1
+    assert not any(b"not-in-the-request" in sent for sent in [str(cloud.jobs).encode(), *cloud.objects.values()])
 
 
 @pytest.mark.slow
