@@ -26,6 +26,7 @@ from tests.test_docs import errors_of
 from tests.test_docs import sample as sample
 
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NEEDS = {
     "datasets": ("datasets",),
     "xarray-dask": ("xarray", "dask"),
@@ -131,7 +132,7 @@ def test_the_howto_page_of_s3_submits_a_job_to_dataflow(tmp_path: Path, repo_dir
     from tests.deploy.cloud import cloud_server
 
     page = (repo_dir / f"docs/howto/{ON_S3}.md").read_text(encoding="utf-8")
-    (command,) = [block for block in re.findall(r"^```\n(.*?)^```", page, re.DOTALL | re.MULTILINE) if "Dataflow" in block]
+    (command,) = [block for _, block in FENCED.findall(page) if "DataflowRunner" in block]
     assert "--output gs://my-bucket/store" in command
     monkeypatch.setenv("S3_KEY", "test")
     monkeypatch.setenv("S3_SECRET", "not-in-the-request")
