@@ -11,7 +11,7 @@ import pytest
 
 import elmo_store
 from elmo_store.errors import StoreIncompleteError
-from elmo_store.format.layout import zarr_states_shard
+from elmo_store.format.layout import FORMS, zarr_states_shard
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
 from model.engine import products
@@ -36,8 +36,7 @@ def expected_states(corpus: Path, model: Path, boundaries: bool) -> tuple[list[l
     return sentences, engine.embed(rows, boundaries=boundaries)
 
 
-@pytest.mark.parametrize("boundaries", [False, True])
-@pytest.mark.parametrize("form", ["zarr", "parquet", "both"])
+@pytest.mark.parametrize(("form", "boundaries"), [("zarr", False), ("parquet", True)])
 def test_the_store_holds_what_the_engine_says_of_each_sentence(
     embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, form: str, boundaries: bool
 ) -> None:
@@ -52,21 +51,21 @@ def test_the_store_holds_what_the_engine_says_of_each_sentence(
     assert not (out / "_work").exists()
 
 
-@pytest.mark.parametrize("form", ["zarr", "parquet"])
 def test_some_of_the_states(
-    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "store"
-    assert embed(out, "--store", form, "--states", "bwd2,x") == Exit.COMPLETE
+    assert embed(out, "--store", "both", "--states", "bwd2,x") == Exit.COMPLETE
     assert "store.sentence(0)['x']  # [tokens, 16]" in capsys.readouterr().out  # no layers: no mix is offered
-    store = elmo_store.open(str(out))
-    assert store.states == ("x", "bwd2")  # in the model's order
     _, states = expected_states(corpus, tiny_model, False)
-    np.testing.assert_array_equal(store.read(), states[:, [0, 4]])
+    for form in FORMS:
+        store = elmo_store.open(str(out), form=form)
+        assert store.states == ("x", "bwd2")  # in the model's order
+        np.testing.assert_array_equal(store.read(), states[:, [0, 4]])
     assert main(["report", str(out)]) == Exit.COMPLETE
     assert main(["verify", str(out), "--deep", "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
-    assert embed(out, "--store", form, "--states", "x,bwd2") == Exit.COMPLETE  # the same job
-    assert embed(out, "--store", form) == Exit.REFUSED
+    assert embed(out, "--store", "both", "--states", "x,bwd2") == Exit.COMPLETE  # the same job
+    assert embed(out, "--store", "both") == Exit.REFUSED
     capsys.readouterr()
     assert main(["explore", str(out)]) == Exit.BAD_LOCATION
     assert "of the states x, bwd2 alone no layers can be made: embed with all --states" in capsys.readouterr().err

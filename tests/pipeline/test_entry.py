@@ -1,5 +1,6 @@
 """The entry point: our packages first whatever the path holds, nothing large imported too early, a missing extra named."""
 
+import json
 import os
 import site
 import subprocess
@@ -15,53 +16,51 @@ from tests.pipeline.conftest import Made
 from tests.pipeline.support import run_command
 
 LARGE = ("torch", "apache_beam", "numpy", "pyarrow", "fsspec", "zarr")
-# Runs the command and prints, last of all, which large packages it imported.
+# Runs the commands of a JSON array one after the other and prints, after each, which large packages this process has imported.
 PROBE = f"""
-import sys
+import json, sys
 from elmo_store.__main__ import main
-try:
-    code = main()
-except SystemExit as end:
-    code = end.code
-print("IMPORTED", code, [name for name in {LARGE!r} if name in sys.modules])
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        code = main()
+    except SystemExit as end:
+        code = end.code
+    print("IMPORTED", code, [name for name in {LARGE!r} if name in sys.modules])
 """
+COMMANDS = [
+    (["--help"], 0),
+    (["--version"], 0),
+    (["embed", "--help"], 0),
+    (["train", "--help"], 0),
+    (["embed", "nowhere.txt", "--output", "out"], 3),
+    (["embed", "no/*.txt", "--output", "out"], 3),
+    (["embed", __file__, "--output", "out", "--model", "no/such/model"], 2),
+    (["embed", __file__, "--output", __file__], 3),
+    (["embed", __file__, "--output", "out", "--shard-rows", "1000"], 2),
+    (["info", "nowhere"], 3),
+    (["mix", "nowhere", "--weights", "w.json", "--output", "out"], 3),
+    (["mix", ".", "--weights", "nowhere.json", "--output", "out"], 3),
+    (["train", "nowhere.txt", "--options", "o.json", "--output", "out"], 3),
+]
 
 
-def imported(*arguments: str) -> str:
+def imported(commands: list[list[str]]) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
-    return done.stdout.splitlines()[-1]
+    given = [sys.executable, "-c", PROBE, json.dumps(commands)]
+    done = subprocess.run(given, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return [line for line in done.stdout.splitlines() if line.startswith("IMPORTED ")]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["--help"], 0),
-        (["--version"], 0),
-        (["embed", "--help"], 0),
-        (["train", "--help"], 0),
-        (["embed", "nowhere.txt", "--output", "out"], 3),
-        (["embed", "no/*.txt", "--output", "out"], 3),
-        (["embed", __file__, "--output", "out", "--model", "no/such/model"], 2),
-        (["embed", __file__, "--output", __file__], 3),
-        (["embed", __file__, "--output", "out", "--shard-rows", "1000"], 2),
-        (["info", "nowhere"], 3),
-        (["mix", "nowhere", "--weights", "w.json", "--output", "out"], 3),
-        (["mix", ".", "--weights", "nowhere.json", "--output", "out"], 3),
-        (["train", "nowhere.txt", "--options", "o.json", "--output", "out"], 3),
-    ],
-)
-def test_help_and_bad_paths_import_nothing_large(arguments: list[str], code: int) -> None:
-    assert imported(*arguments) == f"IMPORTED {code} []"
+def test_help_and_bad_paths_import_nothing_large() -> None:
+    lines = imported([arguments for arguments, _ in COMMANDS])
+    assert lines == [f"IMPORTED {code} []" for _, code in COMMANDS]
 
 
-@pytest.mark.parametrize("command", [["info"], ["verify"], ["watch", "--once"]])
-def test_commands_that_look_at_a_store_need_neither_pytorch_nor_beam(command: list[str], made: Made) -> None:
-    last = imported(*command, str(made.zarr))
-    assert last.startswith("IMPORTED 0 ")
-    assert not [name for name in ("torch", "apache_beam") if repr(name) in last]
+def test_commands_that_look_at_a_store_need_neither_pytorch_nor_beam(made: Made) -> None:
+    lines = imported([[*command, str(made.zarr)] for command in (["info"], ["verify"], ["watch", "--once"])])
+    assert [line[:11] for line in lines] == ["IMPORTED 0 "] * 3
+    assert not [name for name in ("torch", "apache_beam") if repr(name) in lines[-1]]
 
 
 def test_a_stray_module_first_on_the_path_is_not_taken_for_ours(tmp_path: Path) -> None:

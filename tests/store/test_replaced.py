@@ -47,7 +47,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.getfixturevalue('s3_url') if request.param == 's3' else 'memory:/'}/{uuid4()}"
 
 
-@pytest.mark.parametrize("settings", [{}, {"dtype": "int8"}, {"compression": "zstd"}], ids=["plain", "int8", "zstd"])
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [("local", {}), ("memory", {}), ("s3", {}), ("local", {"dtype": "int8"}), ("s3", {"compression": "zstd"})],
+    indirect=["url"],
+)
 def test_rows_are_of_the_store_that_was_opened_or_an_error_says_that_it_went(url: str, settings: dict[str, Any]) -> None:
     made(url, 1.0, **settings)
     stores = [elmo_store.open(url, form=form) for form in layout.FORMS]

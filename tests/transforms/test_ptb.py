@@ -46,7 +46,7 @@ PIECES = [*WORDS.split(), *MARKS.split(), *INVISIBLE]
 HOSTILE = st.lists(st.sampled_from(PIECES) | st.text(max_size=6) | st.text("aZ1.,:;'\"`-–—“”‘’()[]$% …", max_size=9), max_size=12)
 
 
-@examples(1500)
+@examples(600)
 @given(pieces=HOSTILE)
 @example(pieces=["word", "—–—", "word"])
 @example(pieces=["–", "word."])
@@ -78,7 +78,7 @@ def punkt() -> PunktSentenceTokenizer:
     return PunktSentenceTokenizer(sentences._punkt()._params)
 
 
-@examples(1000)
+@examples(400)
 @given(pieces=HOSTILE, space=st.sampled_from([" ", "  ", "\n", "\t", "\x1c"]))
 @example(pieces=["mr-mr.", "A"], space=" ")
 @example(pieces=["Word.", "\x1c"], space="\n")
@@ -88,11 +88,12 @@ def test_punkt_breaks_where_it_would(pieces: list[str], space: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["word", "Mr", "mr-mr", "non-mr", "St", "a", "U.S", "No", '"word', "(Mr", "x-y", "etc"])
-@pytest.mark.parametrize("stop", [".", "?", "!", "..", ".)", '."', ".”", "?!", "?”"])
-@pytest.mark.parametrize("following", ["The", "Smith", "lower", "5", '"The', "(x", "‘A", "'a", ",", "."])
-def test_punkt_breaks_after_every_kind_of_end(end: str, stop: str, following: str) -> None:
-    text = f"It is {end}{stop} {following} goes on."
-    assert list(sentences._punkt().span_tokenize(text)) == list(punkt().span_tokenize(text))
+def test_punkt_breaks_after_every_kind_of_end(end: str) -> None:
+    theirs = punkt()
+    for stop in (".", "?", "!", "..", ".)", '."', ".”", "?!", "?”"):
+        for following in ("The", "Smith", "lower", "5", '"The', "(x", "‘A", "'a", ",", "."):
+            text = f"It is {end}{stop} {following} goes on."
+            assert list(sentences._punkt().span_tokenize(text)) == list(theirs.span_tokenize(text)), text
 
 
 @pytest.mark.slow
