@@ -148,7 +148,7 @@ class SentenceStream(IterableDataset[Item]):
         for name, value in self._order().items():
             if state.get(name) != value:
                 here = f"this stream has {name}={value!r}, the saved state {state.get(name)!r}"
-                raise ValueError(f"{here}: other batches would follow")
+                raise ValueError(f"{here}, so it can't resume: batches would differ; restore the original setting")
         return Position(*(state[name] for name in Position._fields))
 
     def _order(self) -> dict[str, Any]:
