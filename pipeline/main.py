@@ -42,7 +42,6 @@ GROUPS = {
         "index": ("explore", "index a store by vectors (for explore) or by text"),
     },
     "models": {
-        "demo": ("demo", "show by layer which occurrences of a word are nearest to each other"),
         "models": ("models", "list models by name, or convert one"),
         "train": ("train", "train a biLM on text"),
     },

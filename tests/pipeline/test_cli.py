@@ -194,7 +194,7 @@ def test_a_url_that_lacks_a_slash_is_no_folder(
 UNKNOWN = {
     "--output": "embed TEXT --output foo://x",
     "--into": "embed TEXT --into foo://x",
-    "--model": "demo --model foo://x",
+    "--model": "explore . --model foo://x",
     "--weights": "mix . --weights foo://x --output out",
     "--ids": "remove . --ids foo://x",
     "--labels": "explore . --labels foo://x",
