@@ -93,13 +93,17 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
     assert noise == []
 
 
-def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process(
+def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process_also_after_a_launcher_was_killed(
     flink: FlinkCluster, local_store: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "w.json").write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.5}')
     command = ["mix", str(local_store), "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--output"]
     assert ran([*command, str(tmp_path / "here")]).returncode == Exit.COMPLETE
-    done = ran([*command, str(tmp_path / "there"), *flink.beam_options()])
+    killed = started([*command, str(tmp_path / "there"), *flink.beam_options()])
+    wait_until("a worker", lambda: any(map(workers, alive(flink))) or killed.poll() is not None)
+    killed.kill()
+    killed.communicate()
+    done = ran([*command, str(tmp_path / "there"), *flink.beam_options()])  # at once: nothing of the first counts
     assert done.returncode == Exit.COMPLETE, done.stderr
     assert re.fullmatch(r"elmo-store-mix-[-a-z0-9]+-there-[0-9a-f]{8}", flink.get(f"jobs/{newest_job(flink)}")["name"])
     there, here = ({path.name: path.read_bytes() for path in (tmp_path / at / "vectors").iterdir()} for at in ("there", "here"))
@@ -169,15 +173,17 @@ def test_the_command_of_a_launcher_that_was_killed_follows_its_job_and_submits_w
     flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path, fails: bool
 ) -> None:
     store = tmp_path / "store"
-    command = long_arguments(store, *flink.beam_options(), "--parallelism=1", "--threads=1")
+    command = long_arguments(store, *flink.beam_options())
     process = started(command)
-    wait_for_workers(store, 1, process)
+    _, worker = worker_at_work(store, alive(flink), process)
+    worker.suspend()  # so that the job is not over before it is followed
     process.kill()
     process.communicate()
     job = newest_job(flink)
     process = started(command)
     assert process.stderr is not None
     assert any("the job goes on: following it" in line for line in iter(process.stderr.readline, ""))
+    worker.resume()
     if fails:
         assert cancel(f"http://{flink.master}", flink.get(f"jobs/{job}")["name"])
     _, err = process.communicate(timeout=400)
@@ -193,15 +199,19 @@ def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(
     flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    process = started(long_arguments(store, *flink.beam_options(), "--parallelism=1", "--threads=1"))
-    wait_for_workers(store, 1, process)
+    process = started(long_arguments(store, *flink.beam_options()))
+    _, worker = worker_at_work(store, alive(flink), process)
+    worker.suspend()  # so that the job is not over before it is taken over
     process.kill()
     process.communicate()
     job = newest_job(flink)
     assert flink.get(f"jobs/{job}")["state"] == "RUNNING"
-    done = ran(long_arguments(store, *flink.beam_options(), "--take-over"), timeout=300)
-    assert done.returncode == Exit.COMPLETE, done.stderr
-    assert "cancelled job" in done.stderr
+    process = started(long_arguments(store, *flink.beam_options(), "--take-over"))
+    assert process.stderr is not None
+    assert any("cancelled job" in line for line in iter(process.stderr.readline, ""))
+    worker.resume()
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
     assert flink.get(f"jobs/{job}")["state"] == "CANCELED"
     assert digests(store) == long_bytes
 
