@@ -1,11 +1,12 @@
 """`embed`: the states of a few sentences in memory, without a job and without Beam; needs the extra ``embed``.
 
-The work is done by ``pipeline.jobs.in_memory``, imported by name when it is asked for: this package imports none of the packages
-that compute.
+The work is done by ``model.engine.loaded``, imported by name when it is asked for: this package imports none of the packages that
+compute.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, Literal, overload
 
@@ -18,7 +19,7 @@ from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
 from elmo_store.own_packages import import_ours
 
 Array = npt.NDArray[Any]
-IN_MEMORY = "pipeline.jobs.in_memory"
+MODELS_AT_HAND = 2
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,8 @@ def embed(
         raise TypeError('give a list of sentences: embed(["…"])')
     if start_state not in ("warm", "zero"):
         raise ValueError(f"start_state is {start_state!r}; known are warm and zero")
-    in_memory = import_ours(IN_MEMORY)
-    tokens = [in_memory.tokenised(sentence, tokenizer) for sentence in sentences]
-    loaded = in_memory.embedder(model, precision, start_state, device)
+    tokens = [tokenised(sentence, tokenizer) for sentence in sentences]
+    loaded = loaded_model(model, precision=precision, start_state=start_state, device=device)
     embedded = [EmbeddedSentence(*sentence) for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))]
     if pool is None:
         if mix is not None:
@@ -134,11 +134,28 @@ def embed(
     return pooled(mixed, np.cumsum([0, *map(len, embedded)]), pool).astype(np.float32)
 
 
+@lru_cache(MODELS_AT_HAND)
 def loaded_model(
-    model: str, *, precision: str = "float32", start_state: str = "zero", device: str = "auto", options: str | None = None
+    model: str | None,
+    *,
+    precision: str = "float32",
+    start_state: str = "zero",
+    device: str = "auto",
+    options: str | None = None,
 ) -> Any:
-    """The loaded model that `embed` asks for such settings: a `pipeline.jobs.in_memory.QuickEmbedder`. Errors as `embed`'s.
+    """The `model.engine.loaded.LoadedModel` of these settings, kept for the next call. Errors as `embed`'s.
 
     ``options``: a file that stands in for the options beside the weights.
     """
-    return import_ours(IN_MEMORY).embedder(model, precision, start_state, device, options)
+    return import_ours("model.engine.loaded").LoadedModel(model, start_state, options, precision=precision, device=device)
+
+
+def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:
+    """The tokens of a sentence: a string by ``tokenizer``, anything else as it is. TypeError for what is neither."""
+    if isinstance(sentence, str):
+        return tuple(import_ours("transforms.text.tokenizers").get(tokenizer, "text").sentence(sentence))
+    tokens = tuple(sentence)
+    for token in tokens:
+        if not isinstance(token, str):
+            raise TypeError(f"a sentence is a string or a sequence of tokens; {token!r} is not a token")
+    return tokens

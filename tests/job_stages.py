@@ -10,12 +10,13 @@ from safetensors.numpy import save
 
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, encode_inputs, read_manifest
+from elmo_store.reading.writer import write_shard
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
 from transforms.inputs.records import ReadSettings, describe_files
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, ShardTask, plan_job
-from transforms.stages.shards import part_reader, read_shard, write_shard
+from transforms.stages.shards import part_reader, read_shard
 from transforms.stages.split import listed_tasks, plan_splits, read_tasks, write_tasks
 from transforms.stages.tokenise import tokenise_task
 
@@ -116,7 +117,7 @@ def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequenc
         read_part = part_reader(root)
         for task in batch:
             states = np.zeros((task.n_rows, len(manifest.states), CHANNELS), np.float16)
-            write_shard(root, manifest, read_shard(read_part, task, False), states, plan_id, {"tokens": task.n_rows})
+            write_shard(root, manifest, read_shard(read_part, task, False).rows(), states, plan_id, {"tokens": task.n_rows})
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write, tasks))

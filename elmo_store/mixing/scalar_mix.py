@@ -15,6 +15,7 @@ from elmo_store.format.numbers import widened
 Array = npt.NDArray[Any]
 LayerNorm = Literal["none", "token", "batch"]
 GREATEST = float(np.finfo(np.float32).max)
+ROWS_AT_ONCE = 2048  # rows mixed in float32 at a time: bounds the memory of the intermediate layers
 EPSILON = 1e-12  # added to the variance, as AllenNLP's ScalarMix does
 
 
@@ -115,6 +116,38 @@ class ScalarMix:
                 values = (values - kept.mean()) / np.sqrt(kept.var() + np.float32(EPSILON))
             mixed += np.float32(self.gamma * weight) * values
         return mixed
+
+
+def mix_rows(states: Array, weight_sets: Sequence[WeightSet], *, layer_norm: bool, dtype: str) -> Array:
+    """Mix rows with every weight set.
+
+    Args:
+        states: [n, 2L+1, p], float16 or float32.
+        weight_sets: k sets of L+1 weights each.
+        layer_norm: whether each layer of each token is first shifted and scaled over its channels.
+        dtype: of the result, "float16" or "float32"; the mix itself is computed in float32.
+
+    Returns:
+        [n, k, 2p].
+
+    Raises:
+        ValueError: a result does not fit the dtype (float16 ends at 65,504).
+    """
+    mixes = [ScalarMix.of(weights, "token" if layer_norm else "none") for weights in weight_sets]
+    mixed = np.empty((len(mixes), len(states), 2 * states.shape[2]), dtype).transpose(1, 0, 2)  # in memory as it is stored
+    for first in range(0, len(states), ROWS_AT_ONCE):
+        rows = states[first : first + ROWS_AT_ONCE]  # [rows, 2L+1, p]
+        for column, mix in enumerate(mixes):
+            with np.errstate(over="ignore"):  # reported below, with its place
+                mixed[first : first + len(rows), column] = mix(states=rows)
+    finite = np.isfinite(mixed)
+    if not finite.all():
+        row, column, _ = (int(axis) for axis in np.argwhere(~finite)[0])
+        raise ValueError(
+            f"weight set {weight_sets[column].name!r} gives a value that {dtype} can't hold (row {row} of its shard): "
+            "mix to --dtype float32, or look at gamma"
+        )
+    return mixed
 
 
 def chosen_weights(

@@ -1,14 +1,17 @@
-"""Completing a store, and writing one from what can be read.
+"""The one way to write a store: functions over a task, the source, the target and its manifest.
 
-`complete_store` is the last step of every job: the table of parts, consolidated metadata, checksums, the complete manifest.
-`write_view` writes a view (`Store.select`, `Store.slice`) as a store of its own, in one process.
+A task is a shard, a group of parts, or a run of id tables. Its function puts the task's objects, then the marker that names them,
+so that doing it twice writes the same bytes twice. Workers of a job (`transforms.stages`) call these functions, and so does the
+loop of `write_store`, in this process: for a view (`Store.select`, `Store.slice`) and for a member that is compacted.
+`complete_store` is the last step of all of them: the table of parts, consolidated metadata, checksums, the complete manifest.
 """
 
 import hashlib
 import json
 import os
+import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import ShardMissingError, StoreError
 from elmo_store.format import ids, layout
 from elmo_store.format.manifest import Checksums, Counts, InputInfo, Manifest, encode_inputs, read_inputs, write_manifest
 from elmo_store.format.markers import (
@@ -25,6 +28,7 @@ from elmo_store.format.markers import (
     PartGroupMarker,
     PartRange,
     ShardMarker,
+    Stats,
     checksum,
     put_objects,
     write_marker,
@@ -32,6 +36,7 @@ from elmo_store.format.markers import (
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
+from elmo_store.mixing.scalar_mix import mix_rows
 from elmo_store.reading.rows import Readable, text_of_rows
 from elmo_store.reading.sentences import encode_index, encode_part, index_fault
 from elmo_store.reading.store import Held, StoreReader
@@ -90,22 +95,6 @@ def single_objects(manifest: Manifest) -> list[str]:
     return [layout.START_STATE, layout.INPUTS, layout.SENTENCE_INDEX, *metadata, *state]
 
 
-def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | None = None) -> Array | Int8Rows:
-    """Rows of a view as a store in ``dtype`` takes them: what is int8 there stays so, bit by bit.
-
-    ValueError for a number that float16 can't hold (it ends at 65,504).
-    """
-    if dtype == "int8":
-        return view.read_raw(states, rows) if view.is_int8 else view.read(states, rows)
-    rows_read = view.read(states, rows)
-    with np.errstate(over="ignore"):  # reported below, with its place
-        numbers = rows_read.astype(dtype, copy=False)
-    if dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(rows_read).all():
-        row = rows.start + int(np.argwhere(~np.isfinite(numbers))[0, 0])
-        raise ValueError(f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8")
-    return numbers
-
-
 @dataclass(frozen=True)
 class ViewSettings:
     """Settings of a store that a view is written to; those that are None are of the store that the view is of.
@@ -162,7 +151,10 @@ def write_store(
     begin_store(root, manifest, store, inputs_of(store))
     tables, more = write_ids(root, manifest, view), more_columns(store)
     parts = [write_part_group(root, manifest, view, group, more, rejects_of) for group in range(n_part_groups(manifest))]
-    shards = checksum(write_shard(root, manifest, view, shard) for shard in range(manifest.sizes.shards))
+    shards = checksum(
+        write_shard(root, manifest, row_text(view, manifest, shard), stored_rows(view, manifest, shard))
+        for shard in range(manifest.sizes.shards)
+    )
     holder.check()
     return complete_store(root, manifest, shards, parts, [tables])
 
@@ -322,12 +314,85 @@ def _kept_ids(held: Held, tables: range, bits: int) -> tuple[ids.UInt64, Int64]:
     return np.stack([high, low], axis=1)[kept], numbers[kept]
 
 
-def write_shard(root: Root, manifest: Manifest, view: Readable, shard: int) -> ShardMarker:
-    """Write a shard of the view's rows, and its marker."""
-    first, stop = manifest.shard_range(shard)
-    states = rows_as(view, manifest.dtype, slice(first, stop))
-    objects = forms.encode_shard(manifest, shard, states, *text_of_rows(view, first, stop))
+def copy_marked(marker: PartGroupMarker | IdsMarker | None, source: Root, target: Root, plan: str) -> None:
+    """Copy every object that a marker of a store names, then the marker, as of another ``plan``.
+
+    ShardMissingError if there is no marker; ValueError if an object is not what the marker says.
+    """
+    if marker is None:
+        raise ShardMissingError(f"{source} lacks the marker of some of its parts or ids: the source is damaged, verify it")
+
+    def objects() -> Iterator[tuple[str, bytes]]:
+        for record in marker.objects:
+            data = source.get(record.path)
+            if ObjectRecord.of(record.path, data) != record:
+                raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
+            yield record.path, data
+
+    _, stamps = put_objects(target, objects())
+    write_marker(target, replace(marker, plan=plan, stats=stamps))
+
+
+@dataclass(frozen=True)
+class RowText:
+    """What a store says about each row of a shard.
+
+    Attributes:
+        shard: its number.
+        tokens: [n_rows].
+        sentence: [n_rows], the number of each row's sentence in the store.
+        index: [n_rows], each row's place in its sentence.
+    """
+
+    shard: int
+    tokens: Sequence[str]
+    sentence: Int64
+    index: npt.NDArray[np.int32]
+
+    def n_tokens(self, boundaries: bool) -> int:
+        """Rows that are tokens; ``boundaries``: BOS and EOS are rows, and those of a sentence are counted where it begins."""
+        return len(self.index) - 2 * boundaries * int((self.index == 0).sum())
+
+
+def row_text(view: Readable, manifest: Manifest, shard: int) -> RowText:
+    """What a store of the view's rows says about those of a shard."""
+    return RowText(shard, *text_of_rows(view, *manifest.shard_range(shard)))
+
+
+def stored_rows(view: Readable, manifest: Manifest, shard: int) -> Array | Int8Rows:
+    """The rows of a shard as its store holds them: mixed, if that holds mixes of the view's states.
+
+    What is int8 in both stays so, bit by bit. ValueError for a number that float16 can't hold (it ends at 65,504).
+    """
+    rows, mix = slice(*manifest.shard_range(shard)), manifest.mix
+    if mix is not None and view.channels != manifest.channels:  # a mix has twice the channels of a state
+        dtype = "float32" if manifest.is_int8 else manifest.dtype  # what is quantised is mixed in float32
+        return mix_rows(view.read(rows=rows), mix.weight_sets, layer_norm=mix.layer_norm, dtype=dtype)
+    if manifest.is_int8:
+        return view.read_raw(manifest.states, rows) if view.is_int8 else view.read(manifest.states, rows)
+    rows_read = view.read(manifest.states, rows)
+    with np.errstate(over="ignore"):  # reported below, with its place
+        numbers = rows_read.astype(manifest.dtype, copy=False)
+    if manifest.dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(rows_read).all():
+        row = rows.start + int(np.argwhere(~np.isfinite(numbers))[0, 0])
+        raise ValueError(f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8")
+    return numbers
+
+
+def write_shard(
+    root: Root, manifest: Manifest, text: RowText, states: Array | Int8Rows, plan: str = "", stats: Stats | None = None
+) -> ShardMarker:
+    """Put ``states`` [n_rows, n_states, p] of a shard in every form of the store (see `forms.encode_shard`), then its marker.
+
+    ``plan``: the id of the plan that the shard follows from. ``stats``: of a run whose progress is watched, to which the seconds
+    of encoding and putting are added, and when it was done (Unix seconds).
+    """
+    began = time.perf_counter()
+    objects = forms.encode_shard(manifest, text.shard, states, text.tokens, text.sentence, text.index)
     records, stamps = put_objects(root, objects)
-    marker = ShardMarker(shard, first, stop - first, records, stats=stamps)
+    if stats is not None:
+        stats = {**stats, "seconds_writing": time.perf_counter() - began, "finished": time.time()}
+    first, stop = manifest.shard_range(text.shard)
+    marker = ShardMarker(text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps})
     write_marker(root, marker)
     return marker

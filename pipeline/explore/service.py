@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from elmo_store.embedded import EmbeddedSentence
+from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.groups import shown
@@ -401,17 +401,16 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
         raise BadRequestError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
     try:
         from model.files.registry import local_spec
-        from pipeline.jobs import in_memory
     except ModuleNotFoundError as error:
         raise BadRequestError(f"this needs {error.name}: pip install '.[embed]' in elmo-store's checkout") from error
     try:
         where = model or local_spec(manifest.model.name)
-        embedder = in_memory.embedder(where, manifest.precision, manifest.start_state.kind, "cpu")
+        embedder = loaded_model(where, precision=manifest.precision, start_state=manifest.start_state.kind, device="cpu")
     except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
         raise BadRequestError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
     if embedder.fingerprint != manifest.model.fingerprint:
         raise BadRequestError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
-    tokens = in_memory.tokenised(text, "ptb")
+    tokens = tokenised(text, "ptb")
     if not tokens:
         raise BadRequestError("there are no words in it")
     [rows] = embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")

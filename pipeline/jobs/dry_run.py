@@ -3,22 +3,19 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import msgspec
-
 from elmo_store.format.layout import row_bytes
-from elmo_store.format.manifest import Manifest
 from elmo_store.storage.root import Root
-from model.files.registry import load_model, model_options
-from pipeline.cli.exit_codes import CommandError, Exit
+from model.files.registry import model_options
+from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.preflight import chosen_states, decided
 from pipeline.jobs.spec import EmbedOptions
-from transforms.inputs.records import DamagedInputError, ReadSentence, ReadSettings, Split
+from transforms.inputs.records import ReadSentence, ReadSettings, Split
 from transforms.readers import open_split, read_split
 
 MEASURED_SECONDS = 3.0
@@ -85,30 +82,6 @@ def estimate(sample: Sample, input_bytes: int, *, boundaries: bool) -> Estimate:
     return Estimate(n_tokens, n_tokens + n_boundaries, sample.seconds * factor)
 
 
-def check_size(root: Root, manifest: Manifest, source: Input) -> None:
-    """Look at a sample of the input. CommandError (bad location) if the states can't have room at the output."""
-    free, settings = root.free_bytes(), source.settings
-    if free is None or settings.max_sentences:
-        return
-    # Words between spaces, a line at a time: a tenth of the time of the job's own tokens, and near enough.
-    splits = [
-        msgspec.structs.replace(split, format="lines") if split.format == "text" else split for split in source.readable_here()
-    ]
-    roughly = replace(settings, tokenizer="whitespace", document="sentence")
-    try:
-        sample = take_sample(splits, roughly, source.storage_options)
-    except DamagedInputError:
-        return  # the job looks at all files, and names all that are damaged
-    size = estimate(sample, source.n_bytes, boundaries=manifest.boundaries).store_bytes(manifest.row_bytes * len(manifest.forms))
-    # Half of it: a sample may mislead; the plan, which knows, asks again.
-    if free < size // 2:
-        raise CommandError(
-            Exit.BAD_LOCATION,
-            f"the output {root} has {human_bytes(free)} free and the store takes about {human_bytes(size)}: give "
-            "another --output, or fewer --states",
-        )
-
-
 def _first_lines(source: Input) -> Iterator[str]:
     """The records as lines: id, then tokens between spaces, or why it was refused."""
     from transforms.stages.number import sentence_id
@@ -165,25 +138,23 @@ def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: in
 
 def _measured(options: EmbedOptions, source: Input) -> float:
     """Tokens a second of the engine on this machine, on the input's own text."""
-    from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-    from model.start_state import StartState
+    from model.engine.loaded import LoadedModel
 
-    _, weights = load_model(options.model)
     here = decided(options)
-    chosen: dict[str, Any] = {name: getattr(here, name) for name in ("device", "precision", "threads")}
-    engine = Embedder(weights, StartState.zero(weights.options), EngineSettings(**chosen))
+    engine = {name: getattr(here, name) for name in ("device", "precision", "threads")}
+    model = LoadedModel(options.model, "zero", **engine)
     records = (
         record
         for split in source.readable_here()
         for record in read_split(split, source.settings, source.storage_options)
         if isinstance(record, ReadSentence)
     )
-    sentences = [SentenceRows(record.tokens, 0, len(record.tokens)) for record in islice(records, MEASURED_SENTENCES)]
+    sentences = [record.tokens for record in islice(records, MEASURED_SENTENCES)]
     n = 64
     while True:
         began = time.perf_counter()
-        engine.embed(sentences[:n])
+        model.embed(sentences[:n], "float16")
         seconds = time.perf_counter() - began
         if seconds > MEASURED_SECONDS / 4 or n >= len(sentences):
-            return sum(sentence.stop for sentence in sentences[:n]) / seconds if seconds else 0.0
+            return sum(map(len, sentences[:n])) / seconds if seconds else 0.0
         n *= 4

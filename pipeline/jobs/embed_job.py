@@ -26,7 +26,6 @@ from model.errors import ModelError
 from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
-from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
@@ -139,9 +138,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
 
         def start(holder: LeaseHolder, earlier: Manifest | None) -> Job:
             started, state = manifest, model.start
-            if earlier is None:
-                check_size(root, manifest, source)
-            else:
+            if earlier is not None:
                 started = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
                 state = _start_state_of(root, started) or state
             workers_root = owned(root, holder.run, Process.here() if terms.local else None)

@@ -108,7 +108,6 @@ class EmbedOptions:
         "encoding of the input's text, such as latin-1 or utf-16", unset="utf-8", metavar="NAME",
         formats=tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
     )  # fmt: skip
-    max_sentences: int | None = _read("read only the first N sentences of the input", unset="all", type=int, least=1)
     on_bad_file: str = _read(
         "a damaged file: stop = check all files, then end and name every bad one; reject = keep everything before the damage "
         "and record the rest as one reject", "stop", choices=("stop", "reject"),

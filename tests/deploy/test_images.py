@@ -104,7 +104,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, repo_dir: Path) -> Path:
 
 
 def embedding(corpus: Path | str, output: Path | str) -> list[str]:
-    return ["embed", str(corpus), "--output", str(output), "--max-sentences", "60", "--threads", "1", "--quiet"]
+    return ["embed", str(corpus), "--output", str(output), "--threads", "1", "--quiet"]
 
 
 def test_the_runtime_image_runs_the_command_as_our_user_and_holds_no_compiler_source_or_secret(

@@ -80,12 +80,6 @@ def test_the_text_is_a_column_beside_the_others_and_goes_on_into_other_stores(ke
     assert pq.read_table(tmp_path / "other" / "sentences")["text"].to_pylist() == [*LINES, ""]
 
 
-def test_the_first_sentences_have_theirs(source: Path, tiny_model: Path, tmp_path: Path) -> None:
-    command = ["embed", str(source), "--output", str(tmp_path / "store"), "--model", str(tiny_model), "--quiet"]
-    assert main([*command, "--keep-text", "--max-sentences", "2"]) == 0
-    assert pq.read_table(tmp_path / "store" / "sentences")["text"].to_pylist() == LINES[:2]
-
-
 def test_without_it_nothing_is_kept_and_a_store_of_before_is_the_same_job(source: Path, tiny_model: Path, tmp_path: Path) -> None:
     command = ["embed", str(source), "--output", str(tmp_path / "store"), "--model", str(tiny_model), "--quiet"]
     assert main(command) == 0

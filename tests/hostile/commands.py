@@ -96,10 +96,10 @@ class Bench:
         ids.write_text("".join(f"{sentence.id}\n" for sentence in stores.open(self.folder / "grown")[::3]))
         shutil.copytree(self.folder / "grown", self.folder / "shrunk")
         Command(["remove", str(self.folder / "shrunk"), "--ids", str(ids)], log).succeed()
-        again = [*into, "{out}", "--max-sentences", "20"]
+        another = ["embed", str(job.folder / "corpus" / "000.lines"), *into[2:], "{out}"]
         return [
             Case("collect", ("collect", "{out}", store), takes_over=False),
-            Case("embed, into", tuple(again), takes_over=True, begins="grown"),
+            Case("embed, into", tuple(another), takes_over=True, begins="grown"),
             Case("remove", ("remove", "{out}", "--ids", str(ids)), takes_over=False, begins="grown"),
             Case("compact", ("compact", "{out}"), takes_over=False, begins="shrunk"),
         ]

@@ -67,7 +67,7 @@ def test_a_mistyped_option_is_bad_usage_and_not_passed_on(capsys: pytest.Capture
 
 
 def test_usage_is_one_line_with_what_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
-    said = usage_error(capsys, "embed", "x.txt", "--max-sentences", "many").splitlines()
+    said = usage_error(capsys, "embed", "x.txt", "--workers", "many").splitlines()
     assert said[0] == "usage: elmo-store embed INPUT [INPUT ...] [OPTION …]"
     assert len(said) == 2
     with pytest.raises(SystemExit):
@@ -283,7 +283,7 @@ def test_processes_of_this_machine_share_its_cores() -> None:
     [
         (EmbedOptions(("x",), "y", shard_rows=1000), "use 1024"),
         (EmbedOptions(("x",), "y", shard_rows=0), "use 128"),
-        (EmbedOptions(("x",), "y", max_sentences=0), "give 1 or more"),
+        (EmbedOptions(("x",), "y", workers=0), "give 1 or more"),
         (EmbedOptions(("x",), "y", input_format="lines", id_field="id"), "leave it out"),
         (EmbedOptions(("x",), "y", input_format="text", document="sentence"), "--document sentence belongs to jsonl"),
         (EmbedOptions(("x",), "y", input_format="csv", document="file"), "--document file belongs to text; the input is csv"),

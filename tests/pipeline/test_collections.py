@@ -102,7 +102,7 @@ def test_the_same_command_continues_and_another_job_is_another_member(
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE  # nothing to do
     assert "version 1, 1 member, 20 sentences" in capsys.readouterr().out
-    assert embed_into(name, tiny_model, first, "--max-sentences", "3") == Exit.COMPLETE
+    assert embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE
     assert [len(opened(name, version=n).version.members) for n in (1, 2)] == [1, 2]
     assert len(list((name / layout.MEMBERS).iterdir())) == 2
     assert not list(name.rglob("_work")) + list(name.rglob("_lease"))
@@ -145,7 +145,7 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
 
     for place in ("--into", "--output"):  # nothing written, nothing left
         with monkeypatch.context() as patch:
-            patch.setattr("pipeline.jobs.embed_job.check_size", refuse)
+            patch.setattr("pipeline.jobs.embed_job._put_start", refuse)
             assert main(["embed", first, place, str(name), "--model", str(tiny_model), "--quiet"]) == Exit.BAD_LOCATION
         assert not name.parent.exists()
     with monkeypatch.context() as patch:
@@ -156,7 +156,7 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     (stopped,) = (name / layout.MEMBERS).iterdir()
     assert f"members/{stopped.name}: of {first}, its input was still being read" in capsys.readouterr().out
     assert embed_into(name, tiny_model, str(bad), "--max-reject-rate", "0") == Exit.BAD_LOCATION
-    assert embed_into(name, tiny_model, first, "--max-sentences", "3") == Exit.COMPLETE  # another one
+    assert embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE  # another one
     with monkeypatch.context() as patch:  # complete, and no version has it
         patch.setattr("elmo_store.format.version.publish", refuse)
         assert embed_into(name, tiny_model, str(bad)) == Exit.BAD_LOCATION
@@ -365,10 +365,11 @@ def test_what_is_wrong_is_said_of_what_was_given(
         assert main(list(command)) == Exit.BAD_USAGE, command
         assert said in capsys.readouterr().err
     copied = shutil.copytree(store, tmp_path / "copied")
+    another = write(tmp_path / "another.txt", lines_of(3, 5))
     with LeaseHolder.take(Root(name), "other"):
         for command in (
             ("collect", str(name), str(copied)), ("remove", str(name), "--ids", str(tmp_path / "ids")), ("compact", str(name)),
-            ("embed", text, "--into", str(name), "--model", str(tiny_model), "--max-sentences", "3", "--quiet"),
+            ("embed", another, "--into", str(name), "--model", str(tiny_model), "--quiet"),
         ):  # fmt: skip
             capsys.readouterr()
             assert main(list(command)) == Exit.REFUSED, command

@@ -210,7 +210,7 @@ def broken_writer(*shards: int) -> Callable[..., Any]:
     sound = embed_stage.write_shard
 
     def write(root: Any, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
-        if text.task.shard in shards:
+        if text.shard in shards:
             raise OSError(28, "no space left on device")
         return sound(root, manifest, text, states, plan, stats)
 

@@ -111,7 +111,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     sound = embed_stage.write_shard
 
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
-        if text.task.shard == 2:
+        if text.shard == 2:
             Root(out).put_json(LEASE, asdict(Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True)))
             monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
         return sound(root, manifest, text, states, plan, stats)

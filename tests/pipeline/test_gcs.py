@@ -60,7 +60,7 @@ def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(
 
     def then_a_late_put(to: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         marker = sound(to, manifest, text, states, plan, stats)
-        if text.task.shard == 1:
+        if text.shard == 1:
             root.put(zarr_states_shard(1), root.get(zarr_states_shard(1))[::-1])
         return marker
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.numpy import save_file
 
 import elmo_store
+from elmo_store.mixing.scalar_mix import mix_rows
 from elmo_store.torch import ScalarMix, layers_of_states
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
@@ -124,7 +125,7 @@ def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
     written: list[int] = []
 
     def failing(*arguments: object) -> object:
-        shard = arguments[2].task.shard  # type: ignore[attr-defined]
+        shard = arguments[2].shard  # type: ignore[attr-defined]
         if shard == 1 and not written.count(-1):
             written.append(-1)
             raise OSError("disk full, says the test")
@@ -202,5 +203,5 @@ def test_a_value_that_float16_cannot_hold_is_named() -> None:
     states = np.full((3, 5, 4), 2.0, np.float32)
     sets = (elmo_store.format.manifest.WeightSet("big", (1.0, 0.0, 0.0), 1e6),)
     with pytest.raises(ValueError, match="'big' gives a value that float16"):
-        derive_stages.mix_rows(states, sets, layer_norm=False, dtype="float16")
-    assert derive_stages.mix_rows(states, sets, layer_norm=False, dtype="float32").max() == pytest.approx(2e6)
+        mix_rows(states, sets, layer_norm=False, dtype="float16")
+    assert mix_rows(states, sets, layer_norm=False, dtype="float32").max() == pytest.approx(2e6)

@@ -144,7 +144,7 @@ def cutting(line: Proxy, write: Callable[..., Any], shard: int, seconds: float |
     """``write_shard`` that cuts the line before it writes ``shard``, for so long or for good."""
 
     def cut_and_write(root: Any, manifest: Any, text: Any, *rest: Any) -> Any:
-        if text.task.shard == shard and line.rate == 0.0:
+        if text.shard == shard and line.rate == 0.0:
             line.rate = NOTHING_PASSES
             if seconds is not None:
                 threading.Timer(seconds, setattr, (line, "rate", 0.0)).start()

@@ -15,13 +15,15 @@ import elmo_store
 from elmo_store.errors import ShardMissingError, StoreReplacedError
 from elmo_store.format import layout
 from elmo_store.format.manifest import read_manifest, write_manifest
+from elmo_store.format.markers import read_part_group_marker
 from elmo_store.reading import row_readers, watched
+from elmo_store.reading.writer import copy_marked
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
 from pipeline.jobs.output import clear
 from tests.store.support import Written, make_store
-from transforms.stages.derive import DeriveShards, copy_marked
+from transforms.stages.derive import DeriveShards
 
 LENGTHS = (9,) * 24  # 216 rows in 14 shards
 AGAIN = "open it again"
@@ -200,6 +202,6 @@ def test_a_job_that_reads_a_store_notices_in_every_worker(tmp_path: Path) -> Non
     source, _ = watched.opened_store(url)
     overwrite(url)
     with pytest.raises(StoreReplacedError, match=AGAIN):
-        copy_marked((layout.PART_GROUPS, 0), source, Root(tmp_path / "target"))
+        copy_marked(read_part_group_marker(source, 0), source, Root(tmp_path / "target"), "plan")
     with pytest.raises(StoreReplacedError, match=AGAIN):
         DeriveShards(pickle.loads(pickle.dumps(source)), Root(tmp_path / "target")).setup()

@@ -62,7 +62,6 @@ class ReadSettings:
     keep_text: bool = False  # lines: a sentence's own text is kept beside its tokens
     fields: tuple[KeptField, ...] = ()  # of the records that bring any: what their sentences keep
     encoding: str = "utf-8"  # of every format but parquet
-    max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
     skip_version: int = 0  # of the collection that the store is for: sentences that it has are left out; 0 = none are
     # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
     on_bad_file: str = field(default="stop", compare=False)
@@ -76,8 +75,6 @@ class ReadSettings:
         for name, allowed in (("document", DOCUMENTS), ("on_bad_file", ON_BAD_FILE)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
-        if self.max_sentences < 0:
-            raise ValueError(f"max_sentences={self.max_sentences} is negative: give 1 or more, or 0 for all")
         for name in ("max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")

@@ -10,9 +10,8 @@ import os
 import random
 import threading
 import time
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.format.layout import MANIFEST
@@ -58,8 +57,14 @@ class Here:
         self.is_opened = False
 
 
-# A run's root is unpickled once a stage and thread, and what it costs and counts is a process's: hence one for all of them.
-_HERE: WeakValueDictionary[tuple[str, str], Here] = WeakValueDictionary()
+@lru_cache(1)
+def _here(root: str, run: str) -> Here:
+    """What this process knows of a run.
+
+    Kept beside the values that are passed, as a run's root is unpickled once a stage and thread, and none of them can reach another
+    one: with a `Here` each, a process would look at the lease, beat and watch its launcher as many times.
+    """
+    return Here(Process.here())
 
 
 class Run:
@@ -68,7 +73,7 @@ class Run:
     def __init__(self, root: Root, name: str, launcher: Process | None = None) -> None:
         """``launcher``: the process whose end ends the workers, where they are processes of its machine."""
         self.name, self._root, self._launcher = name, root.owned_by(None), launcher
-        self.here = _HERE.setdefault((str(root), name), Here(Process.here()))
+        self.here = _here(str(root), name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Run, (self._root, self.name, self._launcher)

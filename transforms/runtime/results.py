@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import apache_beam as beam
 
-from elmo_store.format.markers import checksum_of_runs
+from elmo_store.format.markers import ShardMarker, checksum_of_runs
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ScratchPart
 from transforms.runtime.work import BAD, PROBLEM, REFUSED
@@ -24,6 +24,7 @@ ERRORS_SHOWN = 5
 SHARDS_SHOWN = 10
 FILES_SHOWN = 20
 REASONS_SHOWN = 3
+NOT_SUMMED = frozenset({"finished", "call_began"})  # of the numbers in a marker's stats, those that are not sums over shards
 
 
 class IncompleteJobError(RuntimeError):
@@ -37,6 +38,12 @@ class ShardResult:
     shard: int
     error: str | None = None
     stats: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, marker: ShardMarker, n_retries: int) -> "ShardResult":
+        """That of a shard that is written: the numbers of its marker that can be summed."""
+        sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
+        return cls(marker.shard, None, sums | {"storage_retries": n_retries})
 
     @classmethod
     def failed(cls, shard: int, doing: str, error: Exception, n_retries: int) -> "ShardResult":

@@ -8,13 +8,13 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import pyarrow as pa
 
 from elmo_store.storage.root import Root
-from transforms.runtime.owner import is_of_the_data, run_of
+from transforms.runtime.owner import is_of_the_data, run_name, run_of
 from transforms.runtime.results import ShardResult
 from transforms.runtime.work import BROKEN_EXIT, DEVICE
 
@@ -35,6 +35,11 @@ class WorkerBrokenError(WorkerError):
 def this_worker() -> str:
     """Host and process."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def run_stats(root: Root, stats: Mapping[str, float | str]) -> dict[str, float | str]:
+    """``stats`` of a shard, with the process that writes it (host:pid) and its run."""
+    return {**stats, "worker": this_worker(), "run": run_name(root)}
 
 
 def log_pace(results: Sequence[ShardResult]) -> None:

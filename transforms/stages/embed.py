@@ -28,6 +28,7 @@ from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import read_marker
+from elmo_store.reading.writer import write_shard
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from model.engine.embedder import Embedder, EngineSettings, Prepared, RunningCall
@@ -46,12 +47,13 @@ from transforms.runtime.worker import (
     end_where_replaced,
     log_pace,
     release_memory,
+    run_stats,
     share_lock,
 )
 from transforms.stages.job import Job
 from transforms.stages.known import KnownSentences, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
-from transforms.stages.shards import NOT_SUMMED, PartWords, ShardText, call_text, part_reader, read_shard, write_shard
+from transforms.stages.shards import PartWords, ShardText, call_text, part_reader, read_shard
 
 CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 
@@ -303,15 +305,14 @@ def write(work: Work, shard: ComputedShard) -> ShardResult:
     try:
         computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
         states = merged(shard.text.known, computed)  # [n_rows, kept, p]
-        marker = write_shard(work.root, work.manifest, shard.text, states, work.plan, stats)
+        text = shard.text.rows()
+        marker = write_shard(work.root, work.manifest, text, states, work.plan, run_stats(work.root, stats))
     except LeaseLostError:
         raise
     except Exception as error:
         return work.failed(task.shard, "writing", error)
     work.health.succeeded()
-    n_retries = retries_of(work.root).take()
-    sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
-    return ShardResult(task.shard, None, sums | {"storage_retries": n_retries})
+    return ShardResult.of(marker, retries_of(work.root).take())
 
 
 class ShardWorker:

@@ -4,9 +4,9 @@ Vectors of a large corpus are better written by `pipeline.jobs.embed_job`, which
 every element carries its own (a token of the published model: 5 KB in float16).
 """
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
 import apache_beam as beam
 import numpy as np
@@ -14,14 +14,10 @@ import numpy.typing as npt
 from apache_beam.pvalue import PCollection
 from apache_beam.utils.shared import Shared
 
-from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.files.registry import load_model
-from model.start_state import StartState
-from model.warm import compute_warm
+from model.engine.loaded import LoadedModel
 from transforms.runtime.results import add
 
 BATCH_TOKENS = 16_384  # of one call of the engine: enough to fill its lanes
-Key = TypeVar("Key")
 Element = tuple[Any, Sequence[str]]
 Embedded = tuple[Any, npt.NDArray[np.floating[Any]]]
 
@@ -47,7 +43,7 @@ class EmbedSentences(beam.PTransform[PCollection[Element], PCollection[Embedded]
         model: str | None = None,
         *,
         start_state: str = "warm",
-        dtype: str = "float16",
+        dtype: Literal["float16", "float32"] = "float16",
         engine: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -55,46 +51,30 @@ class EmbedSentences(beam.PTransform[PCollection[Element], PCollection[Embedded]
             raise ValueError(f"start_state={start_state!r} is neither 'warm' nor 'zero'")
         if dtype not in ("float16", "float32"):
             raise ValueError(f"dtype={dtype!r} is neither 'float16' nor 'float32'")
-        self._arguments = (model, start_state, dtype, dict(engine or {}))
+        self._load, self._dtype = partial(LoadedModel, model, start_state, **(engine or {})), dtype
 
     def expand(self, sentences: PCollection[Element]) -> PCollection[Embedded]:
         """Gather sentences into calls of the engine, and compute them."""
         return (
             sentences
             | "Batch" >> beam.BatchElements(1, BATCH_TOKENS, element_size_fn=lambda sentence: max(1, len(sentence[1])))
-            | "Embed" >> beam.ParDo(_Embed(Shared(), *self._arguments))
+            | "Embed" >> beam.ParDo(_Embed(Shared(), self._load, self._dtype))
         )
 
 
 class _Embed(beam.DoFn):
-    """One engine a process, whichever thread asks."""
+    """One model a process, whichever thread asks."""
 
-    def __init__(self, shared: Shared, model: str | None, start_state: str, dtype: str, engine: dict[str, Any]) -> None:
-        self._shared = shared
-        self._model, self._start_state, self._dtype, self._engine = model, start_state, dtype, engine
+    def __init__(self, shared: Shared, load: Callable[[], LoadedModel], dtype: Literal["float16", "float32"]) -> None:
+        self._shared, self._load, self._dtype = shared, load, dtype
 
     def setup(self) -> None:
         """Load the model, or take the one that is loaded."""
-        self._loaded = self._shared.acquire(self._load)
+        self._model: LoadedModel = self._shared.acquire(self._load)
 
     def process(self, element: list[Element]) -> Iterator[Embedded]:
         """The states of one batch."""
-        rows = [SentenceRows(tuple(tokens), 0, len(tokens)) for _, tokens in element]
-        with self._loaded.lock:
-            states = self._loaded.embedder.embed(rows, dtype="float32" if self._dtype == "float32" else "float16")
-        first = 0
-        for key, tokens in element:
-            yield key, states[first : first + len(tokens)].copy()  # not a view: the batch would live as long as one of it
-            first += len(tokens)
-        add("tokens", first)
-
-    def _load(self) -> "_Loaded":
-        _, weights = load_model(self._model)
-        start = compute_warm(weights) if self._start_state == "warm" else StartState.zero(weights.options)
-        return _Loaded(Embedder(weights, start, EngineSettings(**self._engine)))
-
-
-class _Loaded:
-    def __init__(self, embedder: Embedder) -> None:
-        self.embedder = embedder
-        self.lock = threading.Lock()
+        sentences = [tokens for _, tokens in element]
+        for (key, _), states in zip(element, self._model.embed(sentences, self._dtype), strict=True):
+            yield key, states.copy()  # not a view: the batch would live as long as one of it
+        add("tokens", sum(map(len, sentences)))

@@ -28,7 +28,7 @@ from transforms.runtime.owner import retries_of, run_name
 from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
 from transforms.stages.split import all_tasks
-from transforms.stages.tokenise import first_sentences, marked_result
+from transforms.stages.tokenise import marked_result
 
 NUMBER, SHARDS = "number", "shards"
 IO_THREADS = 16
@@ -285,8 +285,6 @@ def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPla
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
         results = list(pool.map(result, all_tasks(root)))
-    if read.max_sentences:
-        results = list(first_sentences(root, results, read.max_sentences))
     plan = make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
     return replace(plan, n_skipped=sum(result.n_skipped for result in results))
 

@@ -1,15 +1,12 @@
-"""One shard: the text that it needs, cut to its rows; and its states to the store, in one put an object, then the marker.
+"""The text that a shard needs, cut to its rows.
 
-Words are read in Arrow's dictionary encoding, which is how Parquet keeps them: Python touches distinct words only. The marker
-comes last: whatever happens before it, the shard counts as not done, and doing it again overwrites the same objects.
+Words are read in Arrow's dictionary encoding, which is how Parquet keeps them: Python touches distinct words only.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from io import BytesIO
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
-from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import ShardMarker, put_objects, write_marker
 from elmo_store.format.numbers import Array, Int8Rows
-from elmo_store.forms import shards as forms
+from elmo_store.reading.writer import RowText
 from elmo_store.storage.root import Root
 from model.engine.planning.sequences import bounded, ranges
 from model.engine.planning.text import Text
-from transforms.runtime.owner import run_name
-from transforms.runtime.worker import this_worker
 from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
 
 PARTS_AT_HAND = 4
 WORDS_AT_ONCE = 2048
-# Of the numbers in a marker's stats, those that are not sums over shards.
-NOT_SUMMED = frozenset({"finished", "call_began"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +106,10 @@ class ShardText:
         """Rows that the engine computes."""
         return self.task.n_rows - (0 if self.known is None else len(self.known.rows))
 
-    @cached_property
-    def tokens(self) -> list[str]:
-        """[n_rows], made when a writer asks, in its thread: the device waits for the rest only."""
-        tokens: list[str] = np.concatenate([excerpt.tokens(self.boundaries) for excerpt in self.excerpts]).tolist()
-        return tokens
+    def rows(self) -> RowText:
+        """What the store says of the rows; a writer asks, in its thread: the device waits for the rest only."""
+        tokens = np.concatenate([excerpt.tokens(self.boundaries) for excerpt in self.excerpts]).tolist()
+        return RowText(self.task.shard, tokens, self.sentence, self.index)
 
 
 def part_reader(root: Root, at_hand: int = PARTS_AT_HAND) -> Callable[[str], PartWords]:
@@ -186,40 +176,3 @@ def call_text(shards: Sequence[ShardText]) -> Text:
     first = np.concatenate([none, *(excerpt.first for excerpt in excerpts)])
     stop = np.concatenate([none, *(excerpt.stop for excerpt in excerpts)])
     return Text(vocabulary, np.concatenate([np.zeros(0, np.int32), *words]), offsets, first, stop)
-
-
-class RowText(Protocol):
-    """What a store says about each row of a shard; see `ShardText`."""
-
-    @property
-    def task(self) -> ShardTask: ...
-    @property
-    def tokens(self) -> list[str]: ...
-    @property
-    def sentence(self) -> Int64: ...
-    @property
-    def index(self) -> npt.NDArray[np.int32]: ...
-
-
-def write_shard(
-    root: Root, manifest: Manifest, text: RowText, states: Array | Int8Rows, plan: str, stats: Mapping[str, Any]
-) -> ShardMarker:
-    """Write ``states`` [n_rows, n_states, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
-
-    Idempotent: the same states give the same bytes under the same names. ``plan``: the id of the plan that the shard follows
-    from. Seconds of encoding and putting, when it was done (Unix seconds), the worker process (host:pid), its run and the
-    stamps of the objects are added to ``stats``.
-    """
-    began = time.perf_counter()
-    task = text.task
-    records, stamps = put_objects(root, forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index))
-    timed: dict[str, float | str] = {
-        "seconds_writing": time.perf_counter() - began,
-        "finished": time.time(),
-        "worker": this_worker(),
-        "run": run_name(root),
-        **stamps,
-    }
-    marker = ShardMarker(task.shard, task.first_row, task.n_rows, records, plan, {**stats, **timed})
-    write_marker(root, marker)
-    return marker

@@ -11,7 +11,6 @@ import multiprocessing
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -37,7 +36,6 @@ from transforms.inputs.records import (
     ReadSettings,
     ReadTask,
     Record,
-    Reject,
     ScratchPart,
     TaskResult,
     together,
@@ -239,7 +237,6 @@ def tokenise_task(
     parts: list[ScratchPart] = []
     schema = scratch_schema(settings)
     part = _Part(schema, settings.word_limit)
-    left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
     ends_in = InDocument(0)
     errors: list[InputError] = []
@@ -248,14 +245,11 @@ def tokenise_task(
     for split in task.splits:
         source, records = open_split(split, settings, storage_options, root, tokenizer)
         try:
-            for record in skip.new(records) if left else ():
-                left -= 1
+            for record in skip.new(records):
                 part.add(record, split.url)
                 if part.is_full(settings):
                     parts.append(part.write(root, *scratch_paths(task, len(parts))))
                     part = _Part(schema, settings.word_limit)
-                if not left:
-                    break
         except InputError as error:
             errors.append(error)
         n_positions, n_ordinals, ends_in = source.n_positions, source.n_ordinals, source.ends_in
@@ -271,38 +265,6 @@ def tokenise_task(
     )
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     return result
-
-
-def first_sentences(root: Root, results: Iterable[TaskResult], n_sentences: int) -> Iterator[TaskResult]:
-    """``results`` up to the first ``n_sentences`` sentences: the part in which the last of them stands is written anew, cut."""
-    left = n_sentences
-    for result in results:
-        parts = []
-        for part in result.parts:
-            if not left:
-                break
-            part = part if part.n_sentences <= left else _cut(root, part, left, result.settings.word_limit)
-            left -= part.n_sentences
-            parts.append(part)
-        yield replace(result, parts=tuple(parts))
-
-
-def _cut(root: Root, whole: ScratchPart, n_sentences: int, limit: WordLimit) -> ScratchPart:
-    """The first ``n_sentences`` of a part as another one."""
-    lines = root.get(whole.rejects).decode("ascii").splitlines() if whole.rejects else []
-    rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
-    table = pq.read_table(BytesIO(root.get(whole.path)))
-    part = _Part(table.schema, limit)
-    fields = [name for name in table.column_names if name not in OWN_COLUMNS]
-    for number, row in enumerate(table.slice(0, n_sentences).to_pylist()):
-        location = {name: row[name] for name in ("id", "position", "ordinal", "within")}
-        location["document"] = InDocument(row["document_sentence"], row["document_start"], row["document"])
-        if reject := rejects.get(number):
-            part.add(Reject(**location, reason=reject["reason"], raw=reject["raw"]), row["source"])
-        else:
-            kept = {"text": row.get("text", ""), "fields": tuple(row[name] for name in fields)}
-            part.add(ReadSentence(**location, tokens=tuple(row["tokens"]), **kept), row["source"])
-    return part.write(root, f"{layout.WORK}/parts/cut.parquet", f"{layout.WORK}/rejects/cut.jsonl")
 
 
 class _Part:

@@ -10,6 +10,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from elmo_store.errors import LeaseLostError
+from elmo_store.reading.writer import RowText
 from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
 from model.errors import DeviceLostError
@@ -75,10 +76,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
             events.add("call", len(self.calls))
             return super().run(text, **wanted)
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
         made.before_written(len(events.of("written")))
-        events.add("written", text.task.shard)
-        return Marker()
+        events.add("written", text.shard)
+        return Marker(text.shard)
 
     def counted(result: ShardResult) -> Outcome:
         events.add("emitted", result.shard)
@@ -147,11 +148,11 @@ def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_
     put_job(Root(tmp_path))
     written = threading.Event()
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
         assert written.wait(SECONDS_AT_MOST)
-        if text.task.shard == 1:
+        if text.shard == 1:
             raise OSError("no space left")
-        return Marker()
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     made = worker(Root(tmp_path), Engine(), writers=2)

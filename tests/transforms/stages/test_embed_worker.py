@@ -21,6 +21,7 @@ import pytest
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import PartRange, ShardMarker, write_marker
 from elmo_store.reading.store import StoreReader
+from elmo_store.reading.writer import RowText
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
@@ -36,7 +37,7 @@ from transforms.stages import embed
 from transforms.stages.embed import ShardWorker, build_ahead, load_engine, load_worker
 from transforms.stages.job import Job
 from transforms.stages.plan import ShardTask
-from transforms.stages.shards import ShardText, call_text, part_reader, read_shard
+from transforms.stages.shards import call_text, part_reader, read_shard
 
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
 
@@ -116,7 +117,8 @@ def worker(root: Root, engine: Engine, device: str = "cpu", **settings: Any) -> 
 
 
 class Marker:
-    def __init__(self) -> None:
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
         self.stats = {"tokens": 1.0, "seconds_writing": 0.0, "finished": 1.0}
 
 
@@ -146,7 +148,7 @@ def test_a_shard_s_text_is_cut_to_its_rows(
     root: Root, first: int, n: int, tokens: list[str], sentence: list[int], index: list[int]
 ) -> None:
     text = read_shard(part_reader(root), task(0, first, n), boundaries=False)
-    assert text.tokens == tokens
+    assert text.rows().tokens == tokens
     assert text.sentence.tolist() == sentence
     assert text.index.tolist() == index
     assert text.n_tokens == n
@@ -159,7 +161,7 @@ def test_a_shard_s_text_is_cut_to_its_rows(
 
 def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
     text = read_shard(part_reader(root), task(0, 3, 6, n_rows=12), boundaries=True)
-    assert text.tokens == ["c", "</S>", "<S>", "d", "</S>", "<S>"]
+    assert text.rows().tokens == ["c", "</S>", "<S>", "d", "</S>", "<S>"]
     assert text.n_tokens == 2
     assert text.index.tolist() == [3, 4, 0, 1, 2, 0]
 
@@ -190,10 +192,10 @@ def test_few_parts_are_kept_at_hand(root: Root, monkeypatch: pytest.MonkeyPatch)
 def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
-        written.append(text.task.shard)
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+        written.append(text.shard)
         assert plan == "plan"
-        return Marker()
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine(fail=["d"])
@@ -217,7 +219,7 @@ def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, mon
     write_marker(root, ShardMarker(1, 2, 2, (), "another", {"run": "run"}))
     write_marker(root, ShardMarker(2, 4, 1, (), "plan", {"run": "an earlier one, found damaged"}))
     root.put("_shards/00003.json", b"{")
-    monkeypatch.setattr(embed, "write_shard", lambda *_: Marker())
+    monkeypatch.setattr(embed, "write_shard", lambda root, manifest, text, *_: Marker(text.shard))
     engine = Engine()
     results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)])
     assert [(result.shard, result.error) for result in results] == [(0, None), (1, None), (2, None), (3, None)]
@@ -228,11 +230,11 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     tries: list[int] = []
     broken = True
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
-        tries.append(text.task.shard)
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+        tries.append(text.shard)
         if broken:
             raise PermissionError("the credentials have expired")
-        return Marker()
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     one = worker(root, Engine())
@@ -250,9 +252,9 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     """Where each worker finds out what it has, one that has something else than the first gives its work back, uncomputed."""
     said: list[str] = []
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
         said.append(stats["device"])
-        return Marker()
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     on_gpu, on_cpu = Engine(), Engine()
@@ -291,7 +293,7 @@ def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("at_once", "calls"), [(1, [2, 2]), (2, [4])])
 def test_the_shards_of_a_task_are_one_call(root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]) -> None:
-    monkeypatch.setattr(embed, "write_shard", lambda *_: Marker())
+    monkeypatch.setattr(embed, "write_shard", lambda root, manifest, text, *_: Marker(text.shard))
     engine = Engine()
     worker(root, engine).run([task(0, 0, 2), task(1, 2, 2)], at_once)
     assert engine.calls == calls
@@ -356,10 +358,10 @@ def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_proces
 
 
 def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
-        if text.task.shard % 3:
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+        if text.shard % 3:
             raise OSError("reset")
-        return Marker()
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     results = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
@@ -396,9 +398,9 @@ def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
 ) -> None:
     engine, waiting, most = Engine(), threading.Semaphore(0), []
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
         waiting.acquire()
-        return Marker()
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     with ThreadPoolExecutor(1) as pool:
@@ -421,10 +423,10 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
 ) -> None:
     stats: dict[int, Any] = {}
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, given: Any) -> Marker:
-        stats[text.task.shard] = given
-        assert len(states) == text.task.n_rows
-        return Marker()
+    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, given: Any) -> Marker:
+        stats[text.shard] = given
+        assert len(states) == len(text.tokens)
+        return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine()
