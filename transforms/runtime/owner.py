@@ -61,8 +61,8 @@ class Here:
 def _here(root: str, run: str) -> Here:
     """What this process knows of a run.
 
-    Kept beside the values that are passed, as a run's root is unpickled once a stage and thread, and none of them can reach another
-    one: with a `Here` each, a process would look at the lease, beat and watch its launcher as many times.
+    It is kept for the process, as a run's root is unpickled once a stage and thread and no copy can reach another one: with a
+    `Here` each, a process would look at the lease, beat and watch its launcher as many times.
     """
     return Here(Process.here())
 

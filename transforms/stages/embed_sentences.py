@@ -43,7 +43,7 @@ class EmbedSentences(beam.PTransform[PCollection[Element], PCollection[Embedded]
         model: str | None = None,
         *,
         start_state: str = "warm",
-        dtype: Literal["float16", "float32"] = "float16",
+        dtype: str = "float16",
         engine: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -65,8 +65,9 @@ class EmbedSentences(beam.PTransform[PCollection[Element], PCollection[Embedded]
 class _Embed(beam.DoFn):
     """One model a process, whichever thread asks."""
 
-    def __init__(self, shared: Shared, load: Callable[[], LoadedModel], dtype: Literal["float16", "float32"]) -> None:
-        self._shared, self._load, self._dtype = shared, load, dtype
+    def __init__(self, shared: Shared, load: Callable[[], LoadedModel], dtype: str) -> None:
+        self._shared, self._load = shared, load
+        self._dtype: Literal["float16", "float32"] = "float32" if dtype == "float32" else "float16"
 
     def setup(self) -> None:
         """Load the model, or take the one that is loaded."""

@@ -17,7 +17,7 @@ from transforms.readers import field_sample, read_split
 from transforms.readers.field_sample import find_fields, type_of, wider
 from transforms.readers.kept import fitted
 from transforms.stages.split import plan_splits, read_tasks
-from transforms.stages.tokenise import first_sentences, scratch_schema, task_result, tokenise_task
+from transforms.stages.tokenise import scratch_schema, task_result, tokenise_task
 
 NEW = {"2": "pos", "4": "ner"}
 CONLL = b"-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n-DOCSTART-\n\n1 CD\nshort JJ X Y\n"
@@ -258,5 +258,3 @@ def test_a_task_that_is_done_is_known_by_the_fields_too_and_parts_have_their_col
     assert part.select(["info", "day"]).to_pylist() == [
         *[{"info": record["info"], "day": date(2024, 1, 5)}] * 2, {"info": None, "day": None},
     ]  # fmt: skip
-    (cut,) = first_sentences(root, [done], 1)
-    assert pq.read_table(root.path(cut.parts[0].path)).equals(part.slice(0, 1))

@@ -28,7 +28,7 @@ from transforms.inputs.records import (
 from transforms.readers import open_split, read_split
 from transforms.stages import split as split_stage
 from transforms.stages.split import plan_splits, read_tasks, unpack
-from transforms.stages.tokenise import first_sentences, tokenise_task
+from transforms.stages.tokenise import tokenise_task
 
 WORDS = ReadSettings(tokenizer="whitespace")
 
@@ -180,16 +180,6 @@ def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
     root = Root(tmp_path / "store")
     result = tokenise_task(root, tasks[0], ReadSettings())
     assert (len(result.parts), result.n_sentences) == (1, 768)
-
-
-def test_the_first_sentences_cut_the_part_in_which_the_last_stands(tmp_path: Path) -> None:
-    (task,) = read_tasks([one_split(write(tmp_path / "a.tok", b"a b\n\xff\n" * 10), "lines")])
-    root = Root(tmp_path / "store")
-    whole = tokenise_task(root, task, ReadSettings(part_sentences=8))
-    (cut,) = first_sentences(root, [whole], 11)
-    assert [part.n_sentences for part in cut.parts] == [8, 3]
-    assert (cut.parts[1].n_tokens, cut.parts[1].n_rejected, cut.parts[1].n_nonempty) == (4, 1, 2)
-    assert next(iter(first_sentences(root, [whole], 8))).parts == whole.parts[:1]
 
 
 CSV_TEXT = (
