@@ -36,7 +36,7 @@ TABLES = ("engine", "precision")
 
 
 @dataclass
-class Run:
+class EngineRun:
     """One measured call: what it took and what it really multiplied."""
 
     tokens: int
@@ -51,7 +51,7 @@ def lstm_flops(options: BiLMOptions) -> float:
     return 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)
 
 
-def measure(embedder: Embedder, sentences: Sentences) -> Run:
+def measure(embedder: Embedder, sentences: Sentences) -> EngineRun:
     """Embed these sentences once."""
     options, before = embedder.options, replace(embedder.stats)
     requests = [SentenceRows(s, 0, len(s)) for s in sentences]
@@ -62,7 +62,7 @@ def measure(embedder: Embedder, sentences: Sentences) -> Run:
     row = 2.0 * options.projection_dim * 4 * options.dim  # W_ih · x of one word in one direction
     cell = lstm_flops(options) / 2 - row  # the rest of one token in one direction
     flops = (after.cells_used - before.cells_used) * cell + (after.table_computed - before.table_computed) * row
-    return Run(sum(map(len, sentences)), seconds, after.seconds_lstm - before.seconds_lstm, flops)
+    return EngineRun(sum(map(len, sentences)), seconds, after.seconds_lstm - before.seconds_lstm, flops)
 
 
 def product_rates(settings: EngineSettings, device: torch.device, width: tuple[int, int], rounds: int) -> dict[str, float]:

@@ -167,7 +167,7 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredJob:
     """One job: its tokens, seconds of the wall's clock, those of the processor, and the latter by step."""
 
     tokens: int
@@ -176,16 +176,16 @@ class Measured:
     steps: Counter[str]
 
 
-def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> Measured:
+def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> MeasuredJob:
     device = BufferDevice("int8" in args.options)
     with timed_steps() as spent:
         began, busy = time.perf_counter(), time.process_time()
         run_job(args, device, text, model, output)
         wall, cpu = time.perf_counter() - began, time.process_time() - busy
-    return Measured(stores.open(output).n_tokens, wall, cpu, spent.seconds)
+    return MeasuredJob(stores.open(output).n_tokens, wall, cpu, spent.seconds)
 
 
-def show(job: Measured, start: Measured, row_bytes: int) -> None:
+def show(job: MeasuredJob, start: MeasuredJob, row_bytes: int) -> None:
     """The job's table; ``start``: a job of next to no tokens, whose modules were loaded before, as those of ``job``."""
     tokens, cpu = job.tokens, job.cpu
     title = f"{tokens:,} tokens, {tokens * row_bytes / 1e9:.1f} GB; {WRITERS} writers, calls of {CALL_ROWS:,} rows"

@@ -161,7 +161,7 @@ def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) 
 
 
 @dataclass(frozen=True)
-class _Footer:
+class _PartFooter:
     """A part's footer, and how many of its sentences stand before each row group (and at last, all)."""
 
     metadata: pq.FileMetaData
@@ -281,7 +281,7 @@ class SentenceTable:
         sizes = manifest.sizes
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
-        self._footers: Recent[int, _Footer] = Recent(FOOTERS_KEPT)
+        self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
         self._texts: Recent[tuple[int, int, tuple[str, ...]], list[Any]] = Recent(TEXT_BYTES, _bytes_of)
         self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(TEXT_BYTES, lambda table: int(table.nbytes))
         self._vocabulary = Vocabulary()
@@ -391,7 +391,7 @@ class SentenceTable:
         markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
 
-    def _read_footers(self, holding: list[int]) -> list[_Footer]:
+    def _read_footers(self, holding: list[int]) -> list[_PartFooter]:
         """Footers of the parts that stand at these places of the index."""
         parts = [self._index()[0][index] for index in holding]
         rels = [layout.sentences_part(part.part) for part in parts]
@@ -408,7 +408,7 @@ class SentenceTable:
             lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (not schema_problem(schema, pa.schema([layout.TEXT])))
             before = list(accumulate(lengths, initial=0))
-            footers.append(_Footer(metadata, before, tuple(columns), schema.remove_metadata()))
+            footers.append(_PartFooter(metadata, before, tuple(columns), schema.remove_metadata()))
         return footers
 
     def _read_columns(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[pa.Table]:

@@ -49,7 +49,7 @@ class SentenceDataset(Dataset[Item]):
         fields: Sequence[str] = (),
         raw: bool = False,
     ) -> None:
-        self.wanted = Wanted.of(store, states, text, fields, raw)
+        self.wanted = WantedColumns.of(store, states, text, fields, raw)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
         self._takes_all = indices is None
@@ -83,7 +83,7 @@ class SentenceDataset(Dataset[Item]):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumns:
     """What is read of each sentence: see `SentenceDataset`."""
 
     store: Readable
@@ -98,7 +98,7 @@ class Wanted:
     @classmethod
     def of(
         cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str], raw: bool, pools: int = 1
-    ) -> "Wanted":
+    ) -> "WantedColumns":
         """``pools``: that are in memory together. StoreError, StateNotFoundError for what the store does not have."""
         opened = open_store(store) if isinstance(store, str) else store
         opened.check_raw(raw)
@@ -111,7 +111,7 @@ class Wanted:
 class Pool:
     """Sentences whose rows were read together, and batches of them; each is what `collate` gives but for `fields`."""
 
-    def __init__(self, wanted: Wanted, numbers: Int64, spans: Int64, runs: Int64) -> None:
+    def __init__(self, wanted: WantedColumns, numbers: Int64, spans: Int64, runs: Int64) -> None:
         """``spans``: of the sentences with these numbers [n, 2]; ``runs``: the same rows, maybe in fewer spans."""
         store, self._wanted = wanted.store, wanted
         self._numbers, self._lengths = numbers, spans[:, 1] - spans[:, 0]

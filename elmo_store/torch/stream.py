@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from elmo_store.reading.rows import Readable
 from elmo_store.reading.scan import read_ahead
 from elmo_store.torch import order
-from elmo_store.torch.dataset import Item, Pool, Wanted, with_fields
+from elmo_store.torch.dataset import Item, Pool, WantedColumns, with_fields
 from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
@@ -96,7 +96,7 @@ class SentenceStream(IterableDataset[Item]):
             raise ValueError(f"uneven={uneven!r} is none of 'repeat', 'drop', 'keep'")
         if (rank is None) != (ranks is None) or prefetch < 0:
             raise ValueError(f"rank={rank}, ranks={ranks}, prefetch={prefetch}: give both rank and ranks, and prefetch 0 or more")
-        self.wanted = Wanted.of(store, states, text, fields, raw, prefetch + 2)
+        self.wanted = WantedColumns.of(store, states, text, fields, raw, prefetch + 2)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences

@@ -35,7 +35,7 @@ Types = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class TrainingVocabulary:
     """All types of a text and how many of them the softmax tells apart."""
 
     types: tuple[str, ...]  # the strings by number; the first three are `SPECIAL`
@@ -57,7 +57,7 @@ class Vocabulary:
 
 def number_types(
     seen: Sequence[str], counts: npt.NDArray[np.int64], n_words: int, order: Sequence[str] | None = None
-) -> tuple[Vocabulary, npt.NDArray[np.int32]]:
+) -> tuple[TrainingVocabulary, npt.NDArray[np.int32]]:
     """Number the types of a text: the vocabulary, and the number of each distinct token of `seen`, int32 [len(seen)].
 
     Args:
@@ -77,7 +77,7 @@ def number_types(
         n_classes = FIRST_WORD + len(first)
     types = (*SPECIAL, *words)
     number = {word: i for i, word in enumerate(types)}
-    vocabulary = Vocabulary(types, n_classes)
+    vocabulary = TrainingVocabulary(types, n_classes)
     return vocabulary, np.fromiter((number[word] for word in seen), np.int32, len(seen))
 
 
@@ -85,7 +85,7 @@ def number_types(
 class Corpus:
     types: Types  # int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
     starts: npt.NDArray[np.int64]  # int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n
-    vocabulary: Vocabulary  # the numbering
+    vocabulary: TrainingVocabulary  # the numbering
 
     @property
     def n_words(self) -> int:

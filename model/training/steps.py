@@ -28,7 +28,7 @@ WINDOWS = (16, 24, 32, 46)  # of a word, rounded up to one of these; more of a w
 State = list[tuple[Tensor, Tensor]]  # layer → (h [B, p], c [B, d])
 
 
-class Words:
+class PlainWords:
     """What the directions read, [2, T, B, p], and the gradients of the character CNN's parameters."""
 
     def __init__(self, network: Network) -> None:
@@ -64,7 +64,7 @@ class _Graphs:
     backward: torch.cuda.CUDAGraph
 
 
-class GraphedWords(Words):
+class GraphedWords(PlainWords):
     """The same by graphs. What the methods return is overwritten by the next batch."""
 
     def __init__(self, network: Network) -> None:
@@ -73,7 +73,7 @@ class GraphedWords(Words):
         self._graphs: OrderedDict[tuple[int, int], _Graphs] = OrderedDict()  # by shape, the last used last
 
     def forward(self, characters: Tensor, inputs: Tensor) -> Tensor:
-        """As of `Words`, by the graph of the batch's rounded shape; the first batch of a shape captures it."""
+        """As of `PlainWords`, by the graph of the batch's rounded shape; the first batch of a shape captures it."""
         # By NumPy: PyTorch would wake all of the machine's cores for this, batch after batch.
         n, longest = len(characters), int((characters.numpy() != PADDING_ID).sum(1).max())
         key = -(-n // WORDS) * WORDS, next((windows for windows in WINDOWS if windows > longest), characters.shape[1])
@@ -90,7 +90,7 @@ class GraphedWords(Words):
         return self._now.read
 
     def backward(self, d_read: Tensor) -> dict[str, Tensor]:
-        """As of `Words`, by the graph that belongs to the last `forward`."""
+        """As of `PlainWords`, by the graph that belongs to the last `forward`."""
         self._now.d_read.copy_(d_read)
         self._now.backward.replay()
         return dict(zip(self._parameters, self._now.gradients, strict=True))
@@ -113,7 +113,7 @@ class GraphedWords(Words):
 
 
 def read_words(network: Network, characters: Tensor, inputs: Tensor, windows: int) -> Tensor:
-    """What `Words.forward` returns, by operations that a graph can hold and that give the same bytes each time."""
+    """What `PlainWords.forward` returns, by operations that a graph can hold and that give the same bytes each time."""
     return _Gather.apply(network.word_vectors(characters, windows), inputs)
 
 

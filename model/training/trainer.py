@@ -21,7 +21,15 @@ from model.threads import direction_pool
 from model.training import softmax
 from model.training.corpus import FIRST_WORD, Corpus, Epoch, TrainingBatch
 from model.training.network import Network, initial_parameters
-from model.training.steps import DirectionBatch, DirectionResult, GraphedDirection, GraphedWords, State, Words, direction_step
+from model.training.steps import (
+    DirectionBatch,
+    DirectionResult,
+    GraphedDirection,
+    GraphedWords,
+    PlainWords,
+    State,
+    direction_step,
+)
 
 RISE = 0.1  # share of a run over which the rate rises at most
 FALL = 0.25  # share of a run over which the rate falls to zero at its end
@@ -110,7 +118,7 @@ class Trainer:
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
         on_gpu = self.network.device.type == "cuda"
-        self._words = GraphedWords(self.network) if on_gpu else Words(self.network)
+        self._words = GraphedWords(self.network) if on_gpu else PlainWords(self.network)
         self._graphed: list[GraphedDirection] = []
         if on_gpu and not self.recipe.dropout:  # a graph would draw the same dropout for every batch
             self._graphed = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]

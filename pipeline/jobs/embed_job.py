@@ -27,7 +27,7 @@ from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
-from pipeline.jobs.model_loading import LoadedModel, LoadingModel
+from pipeline.jobs.model_loading import JobModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
 from pipeline.jobs.preflight import SKIP_VERSION, added_before, check_input, decided, member_of, new_manifest, skip_version
 from pipeline.jobs.spec import EmbedOptions
@@ -154,7 +154,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
     return OpenedJob(root, manifest, started, holder)
 
 
-def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, model: LoadedModel, terms: LeaseTerms) -> None:
+def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, model: JobModel, terms: LeaseTerms) -> None:
     """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks."""
     root = job.root
     try:
@@ -188,9 +188,7 @@ def _start_state_of(root: Root, manifest: Manifest) -> StartState | None:
     return state if state.sha256 == manifest.start_state.sha256 else None
 
 
-def job_of(
-    options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: LoadedModel, manifest: Manifest
-) -> Job:
+def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: JobModel, manifest: Manifest) -> Job:
     """What the workers get, but for the run and its start state.
 
     A GPU gets larger calls: thousands of lanes, and more threads to write what it computes.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LoadedModel:
+class JobModel:
     """A model by the name that it was found by, and the state that its sentences start from."""
 
     name: str
@@ -36,17 +36,17 @@ class LoadingModel:
 
     def __init__(self, model: str | None, start_state: str) -> None:
         self._model, self._kind = model, start_state
-        self._loaded: Future[LoadedModel] = Future()
+        self._loaded: Future[JobModel] = Future()
         # The future is passed along: `result` may have put another one into its place before there is anything to tell.
         Thread(target=self._run, args=(self._loaded,), name="model", daemon=True).start()  # a refused job does not wait for it
 
-    def _run(self, loaded: "Future[LoadedModel]") -> None:
+    def _run(self, loaded: "Future[JobModel]") -> None:
         try:
             loaded.set_result(self._load())
         except BaseException as error:  # whoever asks gets it
             loaded.set_exception(error)
 
-    def _load(self) -> LoadedModel:
+    def _load(self) -> JobModel:
         from model.errors import ModelError
         from model.files.registry import load_model
         from model.start_state import StartState
@@ -60,9 +60,9 @@ class LoadingModel:
             raise CommandError(Exit.BAD_LOCATION, f"the model {self._model} can't be read: {error}") from error
         start = warm_state(weights) if self._kind == "warm" else StartState.zero(weights.options)
         _ = weights.fingerprint  # hundreds of megabytes to hash: here, not where it is asked for
-        return LoadedModel(name, weights, start)
+        return JobModel(name, weights, start)
 
-    def result(self) -> LoadedModel:
+    def result(self) -> JobModel:
         """The model: once, so that nobody holds weights that the engine has packed. CommandError for what the user can mend."""
         loaded, self._loaded = self._loaded, Future()
         return loaded.result()

@@ -21,7 +21,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.embed_input import Input
-from pipeline.jobs.model_loading import LoadedModel
+from pipeline.jobs.model_loading import JobModel
 from pipeline.jobs.output import versions
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import is_local, runner_name
@@ -132,7 +132,7 @@ def chosen_states(options: EmbedOptions, model: BiLMOptions) -> tuple[str, ...]:
     return tuple(name for name in every if name in asked)
 
 
-def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Manifest:
+def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     read, splits, weights = source.settings, source.splits, model.weights
     formats = sorted({split.format for split in splits})
@@ -199,7 +199,7 @@ def added_before(root: Root, manifest: Manifest) -> Root | None:
     return Root(root.url(member(own.name)), root.storage_options) if own else None
 
 
-def member_of(root: Root, manifest: Manifest, model: LoadedModel) -> tuple[Root, LoadedModel, KnownSource | None]:
+def member_of(root: Root, manifest: Manifest, model: JobModel) -> tuple[Root, JobModel, KnownSource | None]:
     """The member's own root in the collection at ``root``, the model with the collection's start state, what may be copied.
 
     CommandError if something else stands at ``root``, MemberMismatchError, field by field, if the job's store could not be a

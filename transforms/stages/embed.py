@@ -180,7 +180,7 @@ def load_start_state(root: Root, sha256: str) -> StartState:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerContext:
     """What the steps of a worker share."""
 
     root: Root
@@ -222,7 +222,7 @@ class ComputedShard:
     stats: dict[str, Any]  # as far as they are known before the states
 
 
-def read_call(work: Work, tasks: Sequence[ShardTask]) -> Call:
+def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
     """The texts of ``tasks``, prepared for the engine. One thread reads."""
     began = time.perf_counter()
     texts: list[ShardText] = []
@@ -247,7 +247,7 @@ def read_call(work: Work, tasks: Sequence[ShardTask]) -> Call:
     return Call(texts, prepared, seconds, ended)
 
 
-def compute(work: Work, call: Call, *, once_more: bool = True) -> list[ComputedShard | ShardResult]:
+def compute(work: WorkerContext, call: Call, *, once_more: bool = True) -> list[ComputedShard | ShardResult]:
     """Ask the engine for the shards of ``call`` at once, one by one if that fails; results are failures."""
     if not call.texts:
         return []
@@ -262,7 +262,7 @@ def compute(work: Work, call: Call, *, once_more: bool = True) -> list[ComputedS
     return [shard for call_of_one in alone for shard in compute(work, call_of_one, once_more=False)]
 
 
-def _ask_engine(work: Work, call: Call) -> list[ComputedShard]:
+def _ask_engine(work: WorkerContext, call: Call) -> list[ComputedShard]:
     n_asked = sum(text.n_asked for text in call.texts)
     prepared = work.prepare(call.texts) if call.prepared is None and n_asked else call.prepared
     release_memory()
@@ -285,7 +285,7 @@ def _copied(text: ShardText) -> dict[str, int]:
     return {} if known is None else {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
 
 
-def write(work: Work, shard: ComputedShard) -> ShardResult:
+def write(work: WorkerContext, shard: ComputedShard) -> ShardResult:
     """Wait for the states of ``shard``, then write them."""
     task, running, stats = shard.text.task, shard.running, shard.stats
     try:
@@ -332,14 +332,14 @@ class ShardWorker:
         self._started: dict[int, Future[_Computed]] = {}  # by number, until their results are asked for
 
     @cached_property
-    def _work(self) -> Work:
+    def _work(self) -> WorkerContext:
         job, root = self._job, self._job.root
         manifest = read_manifest(root)  # not before the plan is made: it holds the sizes of the arrays
         plan = str(root.get_json(PLAN)["id"])
         names = state_names(self._engine.options.n_layers)
         states = [names.index(name) for name in manifest.states]
         known = None if job.known is None else KnownSentences(job.known, manifest, self._engine.hardware)
-        return Work(root, job.run_id, plan, manifest, states, self._engine, part_reader(root), Health(), known)
+        return WorkerContext(root, job.run_id, plan, manifest, states, self._engine, part_reader(root), Health(), known)
 
     def begin(self, tasks: Sequence[ShardTask]) -> int:
         """Read the shards of ``tasks`` while the last ones are computed, and have the engine begin with them.
