@@ -23,7 +23,6 @@ import numpy as np
 from elmo_store.errors import LeaseHeldError, StoreError, StoreNotFoundError
 from elmo_store.format import layout
 from elmo_store.format import version as versions
-from elmo_store.format.index_record import withdraw
 from elmo_store.format.manifest import Counts, Manifest, read_manifest
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.format.words import WordLimit
@@ -43,7 +42,7 @@ COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS, _REMOTE_LOOK_SECONDS = 0.1, 2.0  # between looks whether another command still changes the collection
 # What a member is without, of a store that is collected: of its last run, private to its folder, or about it.
-_LEFT_OUT = (f"{layout.WORK}/", f"{layout.VECTOR_INDEX}/", "report.html", layout.MANIFEST)
+_LEFT_OUT = (f"{layout.WORK}/", "report.html", layout.MANIFEST)
 
 
 def collect(
@@ -340,7 +339,6 @@ def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int
     begun = [name for name, manifest in unversioned(root, alive | named).items() if COMPACTED in manifest.job]
     if gone:  # what commands left beside the members about all of them
         holder.check()
-        withdraw(root, layout.VECTOR_INDEX)
         root.remove("report.html")
     for name in sorted(named - alive) + begun:
         holder.check()

@@ -61,7 +61,7 @@ class Store(StoreReader):
         return StorePlots(self)
 
     def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
-        """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index --by text` does.
+        """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index` does.
 
         ``on_progress`` is called with the number of sentences done. Returns the index's facts.
         """

@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn
 
 from elmo_store.errors import StoreError
-from pipeline.cli import config, locations, logs, signals
-from pipeline.cli.arguments import add_option
+from pipeline.cli import locations, logs, signals
+from pipeline.cli.arguments import add_option, leaf_of, option_names
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.terminal import escaped
@@ -39,7 +39,7 @@ GROUPS = {
         "verify": ("verify", "read every object of a store and report what is wrong with it"),
         "report": ("report", "write a static HTML report of a store"),
         "explore": ("explore", "serve an interactive local page: sentences, neighbours, mixes"),
-        "index": ("explore", "index a store by vectors (for explore) or by text"),
+        "index": ("explore", "index sentences by their text"),
     },
     "models": {
         "models": ("models", "list models by name, or convert one"),
@@ -107,8 +107,7 @@ def _command(asked: str, arguments: list[str]) -> int:
 
 
 def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]) -> int:
-    arguments = config.with_config(parser, arguments)
-    leaf, first = config.leaf_of(parser, arguments)
+    leaf, first = leaf_of(parser, arguments)
     loads = command.loads
     beam_args: list[str] = []
     if command.takes_beam_options and _unknown_options(leaf, arguments[first:]):
@@ -117,16 +116,16 @@ def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]
         loads = ""  # said
         from pipeline.runners.beam_options import split_arguments
 
-        arguments, beam_args = split_arguments(arguments, config.option_names(leaf))
+        arguments, beam_args = split_arguments(arguments, option_names(leaf))
     # Before what is missing is told: it may be what was misspelled.
-    if unknown := _unknown_options(leaf, arguments[config.leaf_of(parser, arguments)[1] :]):
-        ours = config.option_names(leaf)
+    if unknown := _unknown_options(leaf, arguments[leaf_of(parser, arguments)[1] :]):
+        ours = option_names(leaf)
         leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
     args = parser.parse_args(arguments)
     args.beam_args = beam_args
     _check_no_option_is_empty(leaf, args)
     command.check(args)
-    locations.check(locations.of_every_command(args, command.touches(args)))
+    locations.check(command.touches(args))
     logs.configure(args.log_level)
     _say_loading(loads, arguments)
     return int(command.run(args))
@@ -143,7 +142,7 @@ def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) ->
     """Options that are none of ours: Beam's, or a typing error that only Beam's own list can tell from one."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     names = [option.partition("=")[0] for option in options if option.startswith("--")]
-    return [name for name in names if name not in config.option_names(leaf)]
+    return [name for name in names if name not in option_names(leaf)]
 
 
 def _say_loading(what: str, arguments: Sequence[str]) -> None:
@@ -230,10 +229,6 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     common = parser.add_argument_group("options of every command")
-    add_option(
-        common, "--config", "options from a TOML file, keys = names without dashes, Beam's in [beam]; the command line wins",
-        action="append", metavar="FILE",
-    )  # fmt: skip
     add_option(
         common, "--log-level", "what is logged on the terminal, Beam's own log too", choices=logs.LEVELS,
         unset="warning without Beam's",

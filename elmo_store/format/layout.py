@@ -20,7 +20,6 @@ INDEXES = "indexes"  # look-ups, none of them among what they lead to: every fil
 SENTENCE_INDEX = f"{INDEXES}/parts.parquet"
 SENTENCE_IDS = f"{INDEXES}/ids"
 TEXT_INDEX = f"{INDEXES}/text"  # optional: from a sentence's tokens to its number
-VECTOR_INDEX = f"{INDEXES}/vectors"  # optional: from a vector to the rows near it
 REJECTS = "rejects"
 STATES = "states"
 ZARR = "states.zarr"
@@ -132,7 +131,7 @@ def check_set_names(names: Sequence[str]) -> None:
 _OURS = re.compile(
     rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
     rf"|{SENTENCES}/part-\d+\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
-    rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+|{VECTOR_INDEX}/(rows\.faiss|lengths\.npy|facts\.json)"
+    rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+"
     rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{PART_GROUPS}|{IDS})/\d+\.json"
     rf"|{WORK}/.+"
 )

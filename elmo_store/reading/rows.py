@@ -267,7 +267,7 @@ class Readable(ABC):
 
         A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
         is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
-        count. ``elmo-store index STORE --by text`` makes this three requests a call at any size; without that index a store's
+        count. ``elmo-store index STORE`` makes this three requests a call at any size; without that index a store's
         hashes are gathered in memory at the first call (bounded, StoreError): see `elmo_store.reading.text_index`.
         """
 

@@ -6,7 +6,7 @@ surrogates are left out): sentences of one hash have the same vectors. Files: ``
 of, and ``indexes/text/NNNNN.parquet`` are tables as those of ids (docs/store-format.md), with each text's first sentence alone.
 
 Without the files up to a million sentences' hashes are gathered in memory when the first text is looked for (some seconds for a
-million, 24 bytes each). ``elmo-store index STORE --by text`` or `build` writes them, in memory that does not grow with the
+million, 24 bytes each). ``elmo-store index STORE`` or `build` writes them, in memory that does not grow with the
 store.
 """
 
@@ -34,7 +34,7 @@ from elmo_store.storage.root import Root
 UInt64 = npt.NDArray[np.uint64]
 Text = str | Sequence[str | bytes]
 Table = tuple[UInt64, UInt64, npt.NDArray[np.int64]]  # high, low, sentence, sorted
-REMEDY = "elmo-store index STORE --by text"
+REMEDY = "elmo-store index STORE"
 MOST_IN_MEMORY = 1 << 20  # sentences whose hashes are gathered without an index
 BUCKET_ROWS = 1 << 22  # hashes that are sorted at a time: 100 MB
 _END = b"\xff"  # of a token

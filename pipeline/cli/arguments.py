@@ -3,7 +3,7 @@
 import argparse
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline.cli.exit_codes import CommandError, Exit
@@ -95,3 +95,23 @@ def add_store_model(parser: argparse._ActionsContainer, of: str) -> None:
         parser, "--model", f"name, folder or URL of the store's model, for {of}",
         unset="the packaged one, or one in this folder, of its name", metavar="NAME|FOLDER|URL",
     )  # fmt: skip
+
+
+def leaf_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, int]:
+    """The parser of the (sub)command that ``arguments`` name, and the index of the first argument after that name."""
+    first = 0
+    while (commands := _subcommands(parser)) is not None:
+        named = next((i for i in range(first, len(arguments)) if arguments[i] in commands), None)
+        if named is None:
+            break
+        parser, first = commands[arguments[named]], named + 1
+    return parser, first
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser] | None:
+    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+
+
+def option_names(parser: argparse.ArgumentParser) -> set[str]:
+    """Every spelling of every option of ``parser``."""
+    return {name for action in parser._actions for name in action.option_strings}

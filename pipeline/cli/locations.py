@@ -4,7 +4,6 @@ What needs only the standard library comes first: a bad path is told before anyt
 later, by the code that opens it.
 """
 
-import argparse
 import glob
 import os
 import re
@@ -219,12 +218,6 @@ def _google_server(location: Location) -> tuple[str, int]:
     endpoint = (location.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
     parsed = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
-
-
-def of_every_command(args: argparse.Namespace, touched: Touched) -> Touched:
-    """``touched`` and the files of ``--config``."""
-    config = [Location("--config", file) for file in args.config or ()]
-    return Touched([*touched.reads, *config], touched.writes, touched.own)
 
 
 def _check_no_overlap(touched: Touched) -> None:

@@ -1,11 +1,10 @@
-"""``elmo-store explore``: a local page to look into a store; ``elmo-store index``: what finds its rows and sentences at once."""
+"""``elmo-store explore``: a local page to look into a store; ``elmo-store index``: what finds its sentences by their text."""
 
 import argparse
 import json
 import secrets
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 EXPLORE = """\
 The page is read-only and local: it is served on 127.0.0.1, answers only requests with the token in its address, and contacts no
-other server. Neighbours are exact over a sample of the rows, and the page says so; `elmo-store index` makes an approximate index
-of all rows, which the page then offers. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
+other server. Neighbours are exact over a sample of the rows, and the page says so.
+Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 
 --suggest serves no page. It prints the mix that tells a word's senses apart best, as weights that mix takes:
 
@@ -35,13 +34,8 @@ Weights of a coarse grid are compared by leave-one-out nearest-neighbour accurac
 
 
 INDEX = """\
-Both are kept in the store, in its folder indexes/; neither is needed to read it.
-
---by vectors: rows, approximately, by any mix of the layers; one byte per number of every state, half of a float16 store.
-`elmo-store explore` offers it. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
-
---by text: sentences by their tokens, for programs that ask for the vectors of a text, store.sentence(text="I sat on the bank")
-and store.find_text([...]) in Python. About 20 bytes per sentence.
+The index finds sentences by their tokens, for programs that ask for the vectors of a text: store.sentence(text="I sat on the
+bank") and store.find_text([...]) in Python. It takes about 20 bytes per sentence, in the store's folder indexes/.
 """
 
 
@@ -135,9 +129,6 @@ def _check_layers(store: "Store") -> None:
 
 def _add_index_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store that can be written; any fsspec URL")
-    add_option(
-        parser, "--by", "what finds a row or sentence: vectors near it, or its text", "vectors", choices=("vectors", "text")
-    )
     add_storage_options(parser, "the store")
     add_quiet(parser)
 
@@ -147,34 +138,18 @@ def _index_touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _index(args: argparse.Namespace) -> int:
-    began = time.monotonic()
-    store = locations.open_store(args.store, args.storage_options)
-    total, unit = (len(store), " sentences") if args.by == "text" else (store.n_rows, " rows")
-    if args.by == "vectors":
-        _check_layers(store)
-    if not total:
-        raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no{unit} to index")
-    with progress_bar(unit, quiet=args.quiet, total=total) as bar:
-        build = _by_text if args.by == "text" else _by_vectors
-        line, folder = build(store, lambda done: bar.update(done - bar.n) and None)
-    if not args.quiet:
-        print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(folder)}")
-    return Exit.COMPLETE
-
-
-def _by_vectors(store: "Store", on_progress: Callable[[int], None]) -> tuple[str, str]:
-    """What was indexed, and the index's folder."""
-    from pipeline.explore import neighbours
-
-    facts = neighbours.build(store, lambda done, _: on_progress(done))
-    return f"{quantity(facts['rows'], 'row')} in {quantity(facts['lists'], 'list')}", neighbours.FOLDER
-
-
-def _by_text(store: "Store", on_progress: Callable[[int], None]) -> tuple[str, str]:
     from elmo_store.format.layout import TEXT_INDEX
 
-    facts = store.index_texts(on_progress)
-    return f"{quantity(facts['sentences'], 'sentence')}, {facts['texts']:,} of them different", TEXT_INDEX
+    began = time.monotonic()
+    store = locations.open_store(args.store, args.storage_options)
+    if not len(store):
+        raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no sentences to index")
+    with progress_bar(" sentences", quiet=args.quiet, total=len(store)) as bar:
+        facts = store.index_texts(lambda done: bar.update(done - bar.n) and None)
+    if not args.quiet:
+        indexed = f"{quantity(facts['sentences'], 'sentence')}, {facts['texts']:,} of them different"
+        print(f"{indexed}, in {time.monotonic() - began:,.1f} s: {store.root.url(TEXT_INDEX)}")
+    return Exit.COMPLETE
 
 
 COMMANDS = {

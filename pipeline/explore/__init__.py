@@ -1,6 +1,6 @@
 """The explorer: a local page that shows a store's sentences, their neighbours in context, and what a mix would do.
 
-neighbours   nearest rows by any mix: exact over a sample, approximate by an index kept beside the store
+neighbours   nearest rows by any mix: exact over a sample
 senses       maps of a word's occurrences: a plane and clusters
 labels       other groups of them: fields, and labels from a file
 umap_plane   another plane, by UMAP, in a process of its own

@@ -88,8 +88,7 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         return answer
 
     def neighbours(q: dict[str, str]) -> dict[str, Any]:
-        layers, approximate = q.get("layers") != "0", q.get("approximate") == "1"
-        return service.neighbours(q.get("token", ""), _numbers(q), q.get("by", ""), layers=layers, approximate=approximate)
+        return service.neighbours(q.get("token", ""), _numbers(q), q.get("by", ""), layers=q.get("layers") != "0")
 
     def word(q: dict[str, str]) -> dict[str, Any]:
         return service.word(q.get("word", ""), _numbers(q) or (), q.get("by", ""), layers=q.get("layers") != "0")

@@ -20,7 +20,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Grouping, Groupings, Labels
-from pipeline.explore.neighbours import Index, Neighbour, RowSample, layer_names, layers_of, open_index, query_layers
+from pipeline.explore.neighbours import Neighbour, RowSample, layer_names, layers_of, query_layers
 from pipeline.explore.scores import Suggestion, suggest
 from pipeline.explore.search import TextSearch, hit
 from pipeline.explore.senses import coordinates, principal_plane, word_map
@@ -53,8 +53,7 @@ class ExplorerService:
         self._kind = store.manifest.kind
         self._text = TextSearch(store)
         self._sample: RowSample | None = None
-        self._index: Index | None = None
-        self._problem = self._index_problem = ""
+        self._problem = ""
         self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()  # those asked about last
         self._lock = threading.Lock()
         self._groupings = Groupings(store, labels)
@@ -70,10 +69,6 @@ class ExplorerService:
             self._sample = RowSample(sample_vectors(self._store, self._n_blocks), self._kind)
         except Exception as error:  # shown on the page, which goes on without neighbours
             self._problem = f"the sample can't be read: {_told(error)}"
-        try:
-            self._index = open_index(self._store)
-        except Exception as error:  # shown too
-            self._index_problem = f"the index can't be used: {_told(error)}"
         self._threads = ThreadpoolController()  # those of the libraries that came with it, too
 
     def wait(self) -> None:
@@ -103,9 +98,8 @@ class ExplorerService:
             "fields": self._groupings.names,
             "code": self._opening(),
             "sample": None if self._sample is None else len(self._sample),
-            "index": None if self._index is None else len(self._index),
             "reading": self._loading.is_alive(),
-            "problem": "; ".join(filter(None, (self._problem, self._index_problem))),
+            "problem": self._problem,
         }
 
     def search(self, asked: str, offset: int = 0) -> dict[str, Any]:
@@ -162,9 +156,7 @@ class ExplorerService:
         )
         return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": code}
 
-    def neighbours(
-        self, token: str, s: Sequence[float] | None, by: str = "", *, layers: bool = True, approximate: bool = False
-    ) -> dict[str, Any]:
+    def neighbours(self, token: str, s: Sequence[float] | None, by: str = "", *, layers: bool = True) -> dict[str, Any]:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
 
         ``token``: a row's number, or KEY:POSITION in an own sentence. Of layer 0, where a word is one vector, the nearest words.
@@ -172,17 +164,17 @@ class ExplorerService:
         """
         self._check_field(by)
         row, query = self._query(token)
-        searcher = self._searcher(approximate)
-        answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(searcher), "norm": None}
+        sample = self._ready()
+        answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(sample), "norm": None}
         self._take_one_thread()
         if layers:
             for layer, name in enumerate(self._names):
                 types = layer == 0 and self._kind == "states"
-                found = searcher.nearest(query, self._alone(layer), NEIGHBOURS, row, types=types)
+                found = sample.nearest(query, self._alone(layer), NEIGHBOURS, row, types=types)
                 answer["layers"].append({"name": name, "found": self._shown(found, by)})
         if s is not None and self._kind == "states":
             weights = self._weights(s)
-            answer["mix"] = self._shown(searcher.nearest(query, weights, NEIGHBOURS, row), by)
+            answer["mix"] = self._shown(sample.nearest(query, weights, NEIGHBOURS, row), by)
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
@@ -311,13 +303,6 @@ class ExplorerService:
             raise BadRequestError(self._problem or "the sample is still being read; in a moment")
         return self._sample
 
-    def _searcher(self, approximate: bool) -> RowSample | Index:
-        if not approximate:
-            return self._ready()
-        if self._index is None:
-            raise BadRequestError(self._index_problem or f"there is no index: elmo-store index {self._store.url} makes one")
-        return self._index
-
     def _query(self, token: str) -> tuple[int | None, Float]:
         key, colon, position = token.partition(":")
         try:
@@ -342,7 +327,7 @@ class ExplorerService:
         return [float(share) / float(sum(s)) for share in s]
 
     def _shown(self, neighbours: Sequence[Neighbour], by: str) -> list[dict[str, Any]]:
-        shown = [{"row": n.row, "cosine": n.cosine, **self._context(n.index, n.row)} for n in neighbours]
+        shown = [{"row": n.row, "cosine": n.cosine, **self._context(n.index)} for n in neighbours]
         if by:
             edge = int(self._store.boundaries)
             labels = self._groupings.values(by, [one["sentence"] for one in shown], [one["token"] + edge for one in shown])
@@ -350,20 +335,12 @@ class ExplorerService:
                 one["label"] = label
         return shown
 
-    def _context(self, index: int, row: int = -1) -> dict[str, Any]:
-        """A token among its neighbours in its sentence, the sentence's number, and the token's there."""
-        if index >= 0:
-            text = self._ready().text
-            before, word, after = text.context(index, CONTEXT)
-            at, number = int(text.position[index]) - int(self._store.boundaries), int(text.sentence[index])
-            return {"sentence": number, "token": at, "before": before, "word": word, "after": after}
-        sentence = self._store.sentence_at(row)
-        at = row - self._store.without_boundaries(sentence.span)[0]
-        if not 0 <= at < len(sentence.tokens):
-            return {"sentence": sentence.index, "token": at, "before": "", "word": "(boundary)", "after": ""}
-        words = sentence.tokens
-        before, after = " ".join(words[max(0, at - CONTEXT) : at]), " ".join(words[at + 1 : at + 1 + CONTEXT])
-        return {"sentence": sentence.index, "token": at, "before": before, "word": words[at], "after": after}
+    def _context(self, index: int) -> dict[str, Any]:
+        """A token of the sample among its neighbours in its sentence, the sentence's number, and the token's there."""
+        text = self._ready().text
+        before, word, after = text.context(index, CONTEXT)
+        at, number = int(text.position[index]) - int(self._store.boundaries), int(text.sentence[index])
+        return {"sentence": number, "token": at, "before": before, "word": word, "after": after}
 
     def _norms(self, states: Any) -> list[list[float]]:
         """[tokens][layers]."""

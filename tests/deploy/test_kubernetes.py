@@ -18,7 +18,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipeline.cli import config
+from pipeline.cli.arguments import option_names
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import build_parser, leaves
 from pipeline.runners.beam_options import beam_flags, pipeline_options, runner_name, split_arguments
@@ -261,7 +261,7 @@ def test_the_commands_are_ones_that_the_programs_take(overlays: dict[str, Object
     parser, _ = build_parser({"embed"})
     (embed,) = [leaf for leaf in leaves(parser) if leaf.prog.endswith(" embed")]
     for name, objects in overlays.items():
-        own, beams = split_arguments(arguments(objects), config.option_names(embed))
+        own, beams = split_arguments(arguments(objects), option_names(embed))
         options = parser.parse_args(own)
         assert options.device == ("cpu" if name.endswith("cpu") else "cuda")
         assert [*options.inputs, options.output] == (

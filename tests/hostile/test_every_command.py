@@ -23,7 +23,6 @@ STORE, OUTPUT = "{sandbox}/store", ("--output", "{sandbox}/outputs/out", "--over
 WRITES_STORE = ("report", "index", "embed")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "verify": (STORE, "--deep"), "info": (STORE,), "report": (STORE,), "index": (STORE,),
-    "index by text": (STORE, "--by", "text"),
     "convert": (STORE, *OUTPUT, "--dtype", "int8"), "mix": (STORE, "--weights", "{weights}", *OUTPUT),
     **{f"export {name}": (STORE, "--format", name, *OUTPUT) for name in FORMATS},
     "embed": ("{corpus}", "--output", STORE), "embed over it": ("{corpus}", "--output", STORE, "--overwrite"),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import elmo_store
@@ -20,11 +19,10 @@ from elmo_store.format.manifest import ModelInfo
 from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
-from pipeline.explore import neighbours
 from pipeline.explore.service import BadRequestError, ExplorerService, embed_own
 from tests.store.support import Written, make_store
 
-FOLDERS = (layout.TEXT_INDEX, layout.VECTOR_INDEX)
+FOLDER = layout.TEXT_INDEX
 
 
 @pytest.fixture
@@ -32,20 +30,12 @@ def store(tmp_path: Path) -> Written:
     return make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
 
 
-def build(root: Root, folder: str) -> None:
-    opened = elmo_store.open(root.url())
-    if folder == layout.TEXT_INDEX:
-        opened.index_texts()
-    else:
-        neighbours.build(opened)
+def build(root: Root) -> None:
+    elmo_store.open(root.url()).index_texts()
 
 
-def look(written: Written, folder: str) -> None:
-    opened = elmo_store.open(written.root.url())
-    if folder == layout.TEXT_INDEX:
-        assert opened.find_text([written.tokens[3]]) == [3]
-    else:
-        assert neighbours.open_index(opened) is not None
+def look(written: Written) -> None:
+    assert elmo_store.open(written.root.url()).find_text([written.tokens[3]]) == [3]
 
 
 def changed(root: Root, rel: str, change: Callable[[bytes], bytes]) -> None:
@@ -66,89 +56,59 @@ RECORDS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_damaged_index_is_told_and_made_again(store: Written, folder: str) -> None:
-    build(store.root, folder)
-    files = {rel: store.root.get(rel) for rel in store.root.list(folder)}
-    assert {one["path"] for one in store.root.get_json(record_of(folder))["objects"]} == files.keys() - {record_of(folder)}
+def test_a_damaged_index_is_told_and_made_again(store: Written) -> None:
+    build(store.root)
+    files = {rel: store.root.get(rel) for rel in store.root.list(FOLDER)}
+    assert {one["path"] for one in store.root.get_json(record_of(FOLDER))["objects"]} == files.keys() - {record_of(FOLDER)}
     for change in RECORDS.values():
-        changed(store.root, record_of(folder), change)
+        changed(store.root, record_of(FOLDER), change)
         with pytest.raises(StoreError, match="elmo-store index"):
-            look(store, folder)
-        store.root.put(record_of(folder), files[record_of(folder)])
+            look(store)
+        store.root.put(record_of(FOLDER), files[record_of(FOLDER)])
     damages: tuple[Callable[[bytes], bytes], ...] = (
         lambda data: data[:-1],
         lambda data: data + b"\0",
         lambda data: bytes([data[0] ^ 1]) + data[1:],
         lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
     )
-    for rel in files.keys() - {record_of(folder)}:
+    for rel in files.keys() - {record_of(FOLDER)}:
         for damage in damages:
             changed(store.root, rel, damage)
             with pytest.raises(StoreError, match="elmo-store index"):
-                look(store, folder)
+                look(store)
             store.root.put(rel, files[rel])
         store.root.remove(rel)
         with pytest.raises(StoreError, match="elmo-store index"):
-            look(store, folder)
-    build(store.root, folder)
-    look(store, folder)
-    assert {rel: store.root.get(rel) for rel in store.root.list(folder)} == files
+            look(store)
+    build(store.root)
+    look(store)
+    assert {rel: store.root.get(rel) for rel in store.root.list(FOLDER)} == files
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written, folder: str) -> None:
-    build(store.root, folder)
-    whole = {rel: store.root.get(rel) for rel in store.root.list(folder)}
+def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written) -> None:
+    build(store.root)
+    whole = {rel: store.root.get(rel) for rel in store.root.list(FOLDER)}
     code = (
         "import os, signal, sys\n"
         "from tests.hostile import test_indexes as t\n"
         "from elmo_store.storage.root import Root\n"
         "kill = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "real, n = os.replace, [int(sys.argv[3])]\n"
+        "real, n = os.replace, [int(sys.argv[2])]\n"
         "def replace(a, b):\n"
         "    n[0] -= '/_lease/' not in b\n"
         "    kill() if n[0] < 0 else real(a, b)\n"
         "os.replace = replace\n"
-        "t.build(Root(sys.argv[1]), sys.argv[2])\n"
+        "t.build(Root(sys.argv[1]))\n"
     )
     for puts in range(len(whole)):
-        done = subprocess.run([sys.executable, "-c", code, store.root.url(), folder, str(puts)], check=False)
+        done = subprocess.run([sys.executable, "-c", code, store.root.url(), str(puts)], check=False)
         assert done.returncode == -signal.SIGKILL
-        assert record_of(folder) not in store.root.list(folder)
-        if folder == layout.VECTOR_INDEX:
-            assert neighbours.open_index(elmo_store.open(store.root.url())) is None
-        assert any(name.startswith(".writing-") for name in os.listdir(store.root.path(folder)))
-    build(store.root, folder)
-    assert {rel: store.root.get(rel) for rel in store.root.list(folder)} == whole
-    assert not any(name.startswith(".") for name in os.listdir(store.root.path(folder)))
-
-
-@pytest.mark.parametrize("damage", ["facts.json", "rows.faiss", "lengths.npy", "a right record of a wrong file"])
-def test_the_explorer_shows_what_is_wrong_and_goes_on(store: Written, damage: str) -> None:
-    from elmo_store.format.markers import ObjectRecord
-
-    build(store.root, layout.VECTOR_INDEX)
-    rel = f"{layout.VECTOR_INDEX}/{damage}"
-    if damage.startswith("a right"):
-        rel = neighbours.INDEX
-        store.root.put(rel, b"no index at all")
-        value = store.root.get_json(record_of(layout.VECTOR_INDEX))
-        value["objects"] = [vars(ObjectRecord.of(one["path"], store.root.get(one["path"]))) for one in value["objects"]]
-        store.root.put_json(record_of(layout.VECTOR_INDEX), value)
-    else:
-        changed(store.root, rel, lambda data: data[: len(data) // 2])
-    service = ExplorerService(elmo_store.open(store.root.url()))
-    service.wait()
-    about = service.about()
-    assert about["sample"] == 240
-    assert not about["reading"]
-    assert about["index"] is None
-    assert "the index can't be used" in about["problem"]
-    assert service.neighbours("5", [1, 1, 1])["mix"]
-    with pytest.raises(BadRequestError, match="elmo-store index"):
-        service.neighbours("5", [1, 1, 1], approximate=True)
+        assert record_of(FOLDER) not in store.root.list(FOLDER)
+        assert any(name.startswith(".writing-") for name in os.listdir(store.root.path(FOLDER)))
+    build(store.root)
+    assert {rel: store.root.get(rel) for rel in store.root.list(FOLDER)} == whole
+    assert not any(name.startswith(".") for name in os.listdir(store.root.path(FOLDER)))
 
 
 def test_a_sample_that_can_t_be_read_is_told(store: Written) -> None:
@@ -201,16 +161,3 @@ def test_the_model_that_the_user_names_is_taken(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"), model=ModelInfo("http://127.0.0.1:1/m", "sha256:" + "1" * 64, {}))
     with pytest.raises(BadRequestError, match="the model random-small of this machine is not the one"):
         ExplorerService(elmo_store.open(written.root.url()), model="random-small").embed("the bank")
-
-
-def test_lengths_of_another_store(store: Written) -> None:
-    from elmo_store.format.markers import ObjectRecord
-
-    build(store.root, layout.VECTOR_INDEX)
-    path = Path(store.root.path(neighbours.LENGTHS))
-    np.save(path, np.zeros((2, 3), np.float16))
-    value = store.root.get_json(record_of(layout.VECTOR_INDEX))
-    value["objects"] = [vars(ObjectRecord.of(one["path"], store.root.get(one["path"]))) for one in value["objects"]]
-    store.root.put_json(record_of(layout.VECTOR_INDEX), value)
-    with pytest.raises(StoreError, match="has 240 rows"):
-        neighbours.open_index(elmo_store.open(store.root.url()))

@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 
 import elmo_store
 from elmo_store.errors import StoreReplacedError
-from elmo_store.figures.gather import VectorSample, sample_vectors
+from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.vectors import unit
-from pipeline.explore import neighbours, umap_plane
 from pipeline.explore import service as explorer
-from pipeline.explore.lists import Lists
+from pipeline.explore import umap_plane
 from pipeline.explore.neighbours import RowSample, query_layers
 from pipeline.explore.senses import principal_plane, senses, silhouette
 from pipeline.explore.server import NewerError, Turns
@@ -215,57 +213,6 @@ def test_a_store_that_is_replaced_while_it_is_explored_is_said_to_be(tmp_path: P
             service.search(words)
 
 
-@pytest.mark.parametrize("form", ["zarr", "parquet"])
-def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> None:
-    make_store(str(tmp_path / "store"), lengths=(40,) * 60, parts=(60,), forms=(form,), shard_rows=512, channels=16)
-    store = elmo_store.open(tmp_path / "store")
-    assert neighbours.open_index(store) is None
-    assert neighbours.build(store)["rows"] == 2400
-    index = neighbours.open_index(store)
-    assert index is not None
-    sample = RowSample(sample_vectors(store), "states")
-    same = total = 0
-    for row in range(0, 2400, 240):
-        for s in ([1.0, 0, 0], [0, 1.0, 0], [0.2, 0.5, 0.3]):
-            exact = sample.nearest(sample.layers_at(row), s, 10, row)
-            near = index.nearest(sample.layers_at(row), s, 10, row)
-            assert row not in [one.row for one in near]
-            cosines = {one.row: one.cosine for one in exact}
-            assert all(abs(cosines[one.row] - one.cosine) < 0.03 for one in near if one.row in cosines)
-            same += len({one.row for one in exact} & {one.row for one in near})
-            total += 10
-    assert same / total > 0.5  # random vectors are the hardest case: nothing is near anything
-
-
-def test_an_index_that_grew_on_disk_is_the_one_that_memory_would_hold(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32)
-    whole, empty = (faiss.index_factory(16, "IVF8,SQ8", faiss.METRIC_INNER_PRODUCT) for _ in range(2))
-    whole.train(rows)
-    whole.add(rows)
-    faiss.write_index(whole, str(tmp_path / "whole"))
-    empty.train(rows)
-    lists = Lists(empty, tmp_path)
-    for first in range(0, 500, 90):
-        lists.add(rows[first : first + 90], first)
-        assert empty.ntotal == 0
-    lists.write(tmp_path / "grown")
-    assert (tmp_path / "grown").read_bytes() == (tmp_path / "whole").read_bytes()
-    few = rows[:3]  # most lists are empty
-    one = Lists(empty, tmp_path)
-    one.add(few, 7)
-    one.write(tmp_path / "few")
-    assert faiss.read_index(str(tmp_path / "few"), faiss.IO_FLAG_MMAP).search(few, 1)[1].size == 3
-
-
-def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
-    make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
-    neighbours.build(elmo_store.open(tmp_path / "store"))
-    facts = tmp_path / "store" / "indexes" / "vectors" / "facts.json"
-    facts.write_text(facts.read_text().replace('"store": "', '"store": "0'))
-    with pytest.raises(elmo_store.errors.StoreError, match="another store"):
-        neighbours.open_index(elmo_store.open(tmp_path / "store"))
-
-
 def test_text_search_takes_what_is_asked_as_text(service: ExplorerService) -> None:
     assert [hit["id"] for hit in service.search("<SCRIPT>")["hits"]] == ["bad-0:0"]
     assert service.search("' OR 1=1 --")["hits"] == []
@@ -347,8 +294,6 @@ def test_what_makes_no_sense_is_told(service: ExplorerService) -> None:
     for token, s in (*wrong, ("1", [float("nan")] * 3)):
         with pytest.raises(BadRequestError):
             service.neighbours(token, s)
-    with pytest.raises(BadRequestError, match="no index"):
-        service.neighbours("1", None, approximate=True)
     with pytest.raises(BadRequestError, match="does not occur"):
         service.word("zebra", [1, 1, 1])
 

@@ -267,7 +267,6 @@ def test_versions_that_are_kept_keep_what_was_removed(
 
 @pytest.mark.slow
 def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.explore.neighbours import open_index
     from pipeline.explore.service import ExplorerService
 
     name, ids, weights = tmp_path / "all", tmp_path / "ids.txt", tmp_path / "w.json"
@@ -292,15 +291,10 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
     service = ExplorerService(whole)
     assert [hit["number"] for hit in service.search("needle0")["hits"]] == []
     assert [hit["id"] for hit in service.search("needle1")["hits"]] == ["1.txt:30"]
-    pytest.importorskip("faiss")
     assert main(["index", str(name)]) == Exit.COMPLETE
-    assert open_index(elmo_store.open(name)) is not None
     ids.write_text("0.txt:2\n", encoding="utf-8")
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
-    with pytest.raises(elmo_store.errors.StoreError, match="index of another store"):
-        open_index(elmo_store.open(name))
     assert main(["compact", str(name)]) == Exit.COMPLETE
-    assert open_index(elmo_store.open(name)) is None
 
 
 def test_the_same_job_after_compact_brings_nothing_back(

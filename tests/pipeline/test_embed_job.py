@@ -280,7 +280,7 @@ def stores(made: Made, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     resumed, small = folder / "resumed", folder / "small"
     shutil.copytree(made.interrupted, resumed)
     assert made.embed(resumed) == Exit.COMPLETE
-    assert main(["index", str(resumed), "--by", "text", "--quiet"]) == Exit.COMPLETE
+    assert main(["index", str(resumed), "--quiet"]) == Exit.COMPLETE
     assert main(["convert", str(resumed), "--output", str(small), "--dtype", "int8", "--quiet"]) == Exit.COMPLETE
     return [made.both, made.zarr, made.interrupted, resumed, small]
 

@@ -71,20 +71,19 @@ def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path
         (folder / f"{TEMPORARY_PREFIX}an-older-name").write_bytes(b"half")
         os.utime(folder / f"{TEMPORARY_PREFIX}an-older-name", (old, old))
     tidy(Root(store))
-    assert main(["index", str(store), "--by", "text", "--quiet"]) == 0
+    assert main(["index", str(store), "--quiet"]) == 0
     left = {Path(name).name for name in names(store) - clean if TEMPORARY_PREFIX in name}
     assert len(left) == 2  # this process is alive, and of the other machine nobody knows
     assert not any(DEAD in name or "older" in name for name in left)
 
 
 def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp" / f"elmo-store-{DEAD}0000-x").mkdir(parents=True)
     (tmp_path / "tmp" / "elmo-store-of-a-user").mkdir()
     store = tmp_path / "store"
     make_store(str(store), lengths=(40,) * 6, parts=(6,))
-    half = [store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html~", store / "indexes" / "vectors" / f"{TEMPORARY_PREFIX}{DEAD}00-x"]
+    half = [store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html~", store / "indexes" / "text" / f"{TEMPORARY_PREFIX}{DEAD}00-x"]
     for path in half:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"half")
@@ -99,12 +98,7 @@ def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Pat
         assert mine.exists()  # of this process, which lives
 
 
-@pytest.mark.parametrize("by", ["text", "vectors"])
-def test_of_two_that_index_a_store_at_once_the_second_is_refused(
-    by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    neighbours = pytest.importorskip("pipeline.explore.neighbours")
-    pytest.importorskip("faiss")
+def test_of_two_that_index_a_store_at_once_the_second_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
     store = elmo_store.open(tmp_path / "store")
     clean = names(tmp_path / "store")
@@ -112,24 +106,20 @@ def test_of_two_that_index_a_store_at_once_the_second_is_refused(
 
     def second(*_: int) -> None:
         if not codes:
-            codes.append(main(["index", str(tmp_path / "store"), "--by", by, "--quiet"]))
+            codes.append(main(["index", str(tmp_path / "store"), "--quiet"]))
 
-    _ = store.index_texts(second) if by == "text" else neighbours.build(store, second)
+    store.index_texts(second)
     assert codes == [Exit.REFUSED]
     assert "Wait until it ends" in capsys.readouterr().err
     written = names(tmp_path / "store") - clean
     assert all(name.startswith("indexes") for name in written)
-    assert main(["index", str(tmp_path / "store"), "--by", by, "--quiet"]) == Exit.COMPLETE
+    assert main(["index", str(tmp_path / "store"), "--quiet"]) == Exit.COMPLETE
     assert names(tmp_path / "store") - clean == written
 
 
 def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
     """So that those of a killed one are removed by the next."""
-    neighbours = pytest.importorskip("pipeline.explore.neighbours")
-    pytest.importorskip("faiss")
     make_store("memory://left-behind", lengths=(40,) * 6, parts=(6,))
-    store = elmo_store.open("memory://left-behind")
-    neighbours.build(store)
     Root("memory://left-behind").put(MODEL, tiny_model.read_bytes())
     fingerprint = BiLMWeights.load_safetensors(tiny_model).fingerprint
     made = []
@@ -141,12 +131,9 @@ def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("tempfile.TemporaryDirectory", Named)
-    index = neighbours.open_index(store)
     load_weights(Root("memory://left-behind"), fingerprint)
-    assert len(made) == 2
+    assert len(made) == 1
     assert all(name.startswith(f"elmo-store-{Process.here().tag}") for name in made)
-    assert index is not None
-    del index
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,7 +16,7 @@ from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import Relation, ResolvedLocation, check_apart, check_outside, relation, resolved
 from elmo_store.storage.root import Root
 from pipeline.cli import locations
-from pipeline.cli.config import leaf_of
+from pipeline.cli.arguments import leaf_of
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import COMMANDS, build_parser, main
 from tests.pipeline.conftest import Command
@@ -136,8 +136,6 @@ def test_embed_keeps_its_hands_off_inputs_and_model(store: Store, tiny_model: Pa
     (store.base / "corpus" / "text.parquet").symlink_to(f"../store/{part}")
     (store.base / "own").mkdir()
     (store.base / "own" / "tiny.safetensors").write_bytes(tiny_model.read_bytes())
-    (store.base / "new").mkdir()
-    (store.base / "new" / "settings.toml").write_text("quiet = true\n", encoding="utf-8")
     told = ["--text-field", "tokens", "--overwrite", "--quiet", "--output"]
     model = ["--model", str(tiny_model)]
     for given in (f"store/{part}", f"link/{part}", f"file://{store.path}/{part}", "link/sent*/*.parquet", "corpus", "store"):
@@ -145,7 +143,6 @@ def test_embed_keeps_its_hands_off_inputs_and_model(store: Store, tiny_model: Pa
             assert "input" in refused(store, capsys, "embed", given, *model, *told, output)
     for own in ("own", "own/tiny.safetensors", f"file://{store.base}/own/tiny.safetensors"):
         assert "--model" in refused(store, capsys, "embed", "weights.json", "--model", own, *told, "own")
-    assert "--config" in refused(store, capsys, "embed", "weights.json", "--config", "new/settings.toml", "--output", "new")
 
 
 def test_embed_may_write_below_the_folder_that_it_reads(embed: Command, corpus: Path) -> None:
@@ -187,12 +184,12 @@ def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...],
         if {"FILE", "FOLDER", "URL", "STORE", "TEXT", "INPUT", "MODEL"} & {*shown} and action.nargs != 0:
             place = tmp_path / action.dest
             place.touch()
-            given[action.dest] = [str(place)] if action.nargs in ("+", "*") or action.dest == "config" else str(place)
+            given[action.dest] = [str(place)] if action.nargs in ("+", "*") else str(place)
             wanted[action.dest] = str(place)
     seen = set()
     for without in ((), ("evaluate", "resume")):
         args = argparse.Namespace(**given | dict.fromkeys(without))
-        found = locations.of_every_command(args, commands[command[0]].touches(args))
+        found = commands[command[0]].touches(args)
         seen |= {location.url for location in (*found.reads, *found.writes)}
     missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
     assert missing == []

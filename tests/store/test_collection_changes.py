@@ -282,7 +282,7 @@ def test_what_a_compact_that_was_killed_left_goes_with_the_next(tmp_path: Path, 
     name = tmp_path / "all"
     collecting.collect(name, [numbered(tmp_path / "a", "a")])
     collecting.remove(Root(name), ["a:0"])
-    left = [name / "report.html", name / layout.VECTOR_INDEX / "rows.faiss"]
+    left = [name / "report.html"]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("of a-0", encoding="utf-8")

@@ -164,7 +164,7 @@ def test_a_large_store_asks_for_the_index(tmp_path: Path, monkeypatch: pytest.Mo
     make_store(str(tmp_path / "s"))
     monkeypatch.setattr(text_index, "MOST_IN_MEMORY", 7)
     store = elmo_store.open(tmp_path / "s")
-    with pytest.raises(StoreError, match="--by text"):
+    with pytest.raises(StoreError, match="elmo-store index"):
         store.find_text([["a"]])
     with pytest.raises(StoreError, match="this selection"):
         store.select(range(8)).find_text([["a"]])

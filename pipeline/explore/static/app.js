@@ -49,7 +49,6 @@ async function about() {
     `${count(answer.tokens)} tokens in ${count(answer.sentences)} sentences, model `, words(answer.model), `; ${sample}.`,
     ...(answer.problem ? [" ", words(answer.problem)] : []),
   );
-  $("approx-box").hidden = answer.index === null;
   if (!mix) {
     mix = mixer(answer.layers, answer.kind === "states", moved);
     $("by").append(...answer.fields.map((name) => element("option", { value: name }, visible(name))));
@@ -151,12 +150,12 @@ function bars(norms, most) {
 }
 
 const neighbours = newest(async () => {
-  const [chosen, layers, approximate] = [state.chosen, layersWanted, $("approx").checked ? "1" : "0"];
+  const [chosen, layers] = [state.chosen, layersWanted];
   if (chosen === null) return;
   layersWanted = false;
   const began = performance.now();
   const s = mix.isNone() ? {} : { s: mix.s.join(",") };
-  const answer = await ask("neighbours", { token: chosen, ...s, by: $("by").value, layers: layers ? "1" : "0", approximate });
+  const answer = await ask("neighbours", { token: chosen, ...s, by: $("by").value, layers: layers ? "1" : "0" });
   if (chosen !== state.chosen) return; // which asks again
   const take = (number, row) => ($("comparing").checked ? pair.choose(number) : open(number, row));
   const box = (id, className, name, list) => {
@@ -176,9 +175,7 @@ const neighbours = newest(async () => {
     $("lists").prepend(box("mix", "", "the mix", answer.mix));
     $("norm").textContent = `norm of the chosen word’s mix: ${decimal(mix.gamma * answer.norm)}`;
   }
-  $("of").textContent =
-    `cosine, over ${count(answer.of)} rows${approximate === "1" ? ", approximate" : ", exact"}; ` +
-    `${Math.round(performance.now() - began)} ms`;
+  $("of").textContent = `cosine, over ${count(answer.of)} rows, exact; ${Math.round(performance.now() - began)} ms`;
   $("near").hidden = false;
   $("mixer").hidden = kind !== "states";
   if (layers && $("near").getBoundingClientRect().top > innerHeight / 2) $("sentence").scrollIntoView(); // on a phone
@@ -211,7 +208,6 @@ $("find").addEventListener("submit", (event) => {
   remember(true);
   attempt(() => find(state.asked));
 });
-$("approx").addEventListener("change", anew);
 $("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address holds the token
   $("sentence").focus();
