@@ -15,7 +15,6 @@ from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import Relation, ResolvedLocation, check_apart, check_outside, relation, resolved
 from elmo_store.storage.root import Root
-from pipeline.cli import locations
 from pipeline.cli.arguments import leaf_of
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import COMMANDS, build_parser, main

@@ -137,7 +137,7 @@ def test_many_tables_in_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_command_and_what_stands_beside_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = make_store(str(tmp_path / "s"))
-    command = ["index", str(tmp_path / "s"), "--by", "text"]
+    command = ["index", str(tmp_path / "s")]
     assert main(command) == 0
     assert "8 sentences, 7 of them different" in capsys.readouterr().out
     for quiet in (command, ["verify", str(tmp_path / "s")]):
@@ -147,7 +147,7 @@ def test_the_command_and_what_stands_beside_the_store(tmp_path: Path, capsys: py
     assert store.find_text(written.tokens[:2]) == [0, 1]
     assert not verify(store, deep=True).faults
     files = {path: path.read_bytes() for path in (tmp_path / "s/indexes/text").iterdir()}
-    assert main(["index", str(tmp_path / "s"), "--by", "text", "--quiet"]) == 0
+    assert main(["index", str(tmp_path / "s"), "--quiet"]) == 0
     assert files == {path: path.read_bytes() for path in (tmp_path / "s/indexes/text").iterdir()}  # same store, same bytes
 
 
