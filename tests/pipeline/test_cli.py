@@ -40,7 +40,7 @@ def test_every_option_says_its_default_or_that_it_is_required() -> None:
         for action in leaf._actions
         if action.option_strings and action.dest != "help"
     ]
-    assert len(options) > 150
+    assert len(options) > 100
     assert [(prog, name) for prog, name, help in options if not re.search(r"\((default: |required)", help)] == []
 
 
