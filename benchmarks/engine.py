@@ -7,20 +7,17 @@ precision  how far each precision's states are from float32's, state by state; f
 """
 
 import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from benchmarks.shared.support import Table, in_turns, machine, options_of, peak_resident
+from benchmarks.shared.support import Table, in_turns, machine, options_of
 from benchmarks.shared.texts import SHAPES, Sentences, running_text, take
 from elmo_store.format.layout import state_names
 from model.engine.cpu import step_lanes
@@ -111,8 +108,6 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
     rates = product_rates(settings, device, (2 * options.projection_dim, 4 * options.dim), args.repeats)
     for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
         print(f"    {name:60s} {rate:9.0f}", flush=True)
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
     embedder = Embedder(weights, StartState.zero(options), settings)
     cold, *runs = [measure(embedder, take(text, args.tokens)) for _ in range(args.repeats + 1)]
     per_second = [run.tokens / run.seconds for run in runs]
@@ -125,13 +120,7 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
     print(f"    really multiplied {really:.0f} GFLOP/s = {really / best:.0%}; whole engine, counted so: {whole / best:.0%}")
     print(
         f"(c) engine {tokens_s:,.0f} tokens/s (from {min(per_second):,.0f} to {max(per_second):,.0f}; the first call, tables "
-        f"empty, {cold.tokens / cold.seconds:,.0f}); median of {args.repeats} × {args.tokens:,} tokens"
-    )
-    stats = embedder.stats
-    print(
-        f"    lane fill {stats.cells_used / stats.cells:.1%}, table hits {1 - stats.table_computed / stats.table_wanted:.1%}, "
-        f"word hits {1 - stats.words_computed / stats.words_looked_up:.1%}, "
-        f"peak memory {peak_resident(os.getpid()) / 2**30:.2f} GiB",
+        f"empty, {cold.tokens / cold.seconds:,.0f}); median of {args.repeats} × {args.tokens:,} tokens",
         flush=True,
     )
 

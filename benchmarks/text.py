@@ -1,6 +1,4 @@
-"""The reading stage alone: seconds of processor of one process for running text, JSON lines and lines, read to scratch parts.
-
-    python -m benchmarks.text [--megabytes 6] [--rounds 3]
+"""``python -m benchmarks.text``: CPU seconds that one process takes to read running text, JSON lines and lines to scratch parts.
 
 Kinds take turns, medians are shown. The text is the data folder's, of several genres, none of it twice, or else the repository's
 sample, repeated. A task begins without tables of words, as in a job.
@@ -21,6 +19,7 @@ from transforms.stages.tokenise import tokenise_task
 from transforms.text import tokenizers
 
 GENRES = ("wikipedia.00", "gutenberg.00", "us_gov_web.00", "us_presidential_speeches.00", "masc.00", "openstax.00")
+CHARACTERS, ROUNDS = 6_000_000, 3
 
 
 def running_text(characters: int) -> list[str]:
@@ -55,20 +54,17 @@ def read(path: Path, kind: str, store: Path) -> int:
 
 
 def main() -> None:
-    parser = options_of(__doc__)
-    parser.add_argument("--megabytes", type=float, default=6, help="of text (default: 6)")
-    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
-    args = parser.parse_args()
+    options_of(__doc__).parse_args()
     print(machine())
     table = Table("read, tokenise, write scratch parts", "kind", "MB", "tokens", "CPU seconds", "tokens/s")
     with working_folder() as folder:
-        paths, tokens = write_kinds(folder, round(args.megabytes * 1e6)), dict[str, int]()
+        paths, tokens = write_kinds(folder, CHARACTERS), dict[str, int]()
 
         def work(kind: str, path: Path) -> None:
             tokens[kind] = read(path, kind, folder / f"store-{kind}")
 
         works = {kind: lambda kind=kind, path=path: work(kind, path) for kind, path in paths.items()}
-        for kind, spent in in_turns(works, args.rounds, clock=time.process_time).items():
+        for kind, spent in in_turns(works, ROUNDS, clock=time.process_time).items():
             table.row(kind, paths[kind].stat().st_size / 1e6, tokens[kind], spent, tokens[kind] / spent)
 
 

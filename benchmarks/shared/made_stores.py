@@ -26,7 +26,6 @@ from elmo_store.storage.root import Root
 from tests.store import support
 
 SHORTEST, LONGEST = 8, 19  # tokens of a sentence
-MEAN_TOKENS = 13.5
 WORDS = 20_000
 PART_SENTENCES = 16_384
 POOL_ROWS = 1 << 15  # distinct rows of states, used over and over: making random numbers would take longer than writing
@@ -45,11 +44,6 @@ class Shape:
     shard_rows: int = 16_384
     compression: str = "none"
     words: int = WORDS
-
-    @classmethod
-    def of_tokens(cls, tokens: int, channels: int) -> "Shape":
-        """About so many tokens in Zarr."""
-        return cls(max(1, round(tokens / MEAN_TOKENS)), channels, forms=("zarr",))
 
     @property
     def name(self) -> str:

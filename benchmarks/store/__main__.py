@@ -7,8 +7,7 @@ reading    random sentences one by one and 64 a call, and scans, beside np.memma
            installed
 loader     10^5 and 3 x 10^6 sentences, shuffled, by a DataLoader of 32 with 0 and 2 workers, with text and without
 members    collections of 100 and 1,000 members beside one store
-clients    64 random sentences, and whole shards of 21 MB, over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW)
-           as the server, or moto
+clients    64 random sentences over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW) as the server, or moto
 encodings  what dtypes and compressions cost and save, with the states that the default model gives for examples/sample
 """
 

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,15 +29,9 @@ def clients(folder: Path) -> None:
     """Milliseconds, of the wall's clock and of this process's processors, that each library takes for the same requests."""
     with TemporaryDirectory(dir=folder) as served, fast_server(Path(served)) as bucket:
         opened = {name: _opened(f"{bucket}/{WIDE.name}", folder, number) for number, name in enumerate(CLIENTS)}
-        root = opened["s3fs"].root
-        shard = max(root.sizes().items(), key=lambda item: item[1])[0]
-        data = root.get(shard)
         works: dict[str, Callable[[stores.Store, Any], object]] = {
             "64 random sentences, one call": lambda store, numbers: store.read_sentences(numbers),
             "64 random sentences, one by one": lambda store, numbers: [store.sentence(int(n)).read() for n in numbers],
-            f"a shard of {len(data) / 1e6:.0f} MB read": lambda store, _: store.root.get(shard),
-            f"a shard of {len(data) / 1e6:.0f} MB written": lambda store, _: store.root.put("copy", data),
-            "8 shards written by 8 threads": lambda store, _: _by_threads(partial(store.root.put, data=data)),
         }
         title = f"medians of {CLIENT_ROUNDS} in turns: ms, and ms of this process's processors"
         table = Table(title, "", *(f"{name} {what}" for what in ("wall", "proc") for name in CLIENTS), label_width=44)
@@ -63,11 +56,6 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
 
 def _asked(work: Callable[[stores.Store, Any], object], store: stores.Store, random: np.random.Generator) -> None:
     work(store, random.integers(0, len(store), 64))
-
-
-def _by_threads(put: Callable[[str], object]) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(put, [f"copy-{number}" for number in range(8)]))
 
 
 def encodings(folder: Path) -> None:
