@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import xarray
 
     from elmo_store.checking.verify import VerifyReport
-    from elmo_store.figures.plots import StorePlots
 
 
 class Store(StoreReader):
@@ -49,16 +47,9 @@ class Store(StoreReader):
         facts["states"] = ", ".join(self.states)
         facts["model"] = f"{manifest.model.name}, {manifest.start_state.kind} start state"
         facts["forms"] = ", ".join(manifest.forms)
-        facts["next"] = f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100] · store.plot.norms()'
+        facts["next"] = f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100]'
         title = f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})"
         return notebook.table(title, facts.items())
-
-    @cached_property
-    def plot(self) -> "StorePlots":
-        """The report's pictures, one by one: ``store.plot.norms()``. Needs the extra ``plot``."""
-        from elmo_store.figures.plots import StorePlots
-
-        return StorePlots(self)
 
     def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
         """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index` does.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.figures.groups import BLOCK_SENTENCES, FieldGroups, FieldNumbers, field_groups, field_numbers
+from elmo_store.figures.groups import BLOCK_SENTENCES, FieldGroups, field_groups
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
@@ -68,22 +68,18 @@ class VectorSample:
 
 @dataclass(frozen=True)
 class JobFigures:
-    """When the shards were written, and by whom.
+    """When the shards were written.
 
     Attributes:
         hours: [n] from the first marker to each bin's end, in hours. tokens_per_second: [n] in each bin.
-        shards_by_worker: worker (host:pid) → shards, most first; empty where markers don't say.
         span_seconds: from the first call's begin to the last marker, pauses between runs included.
         calls: of the engine, each of which wrote some shards.
-        engine: sums of what the markers say of the engine (``engine_cells``, …).
     """
 
     hours: npt.NDArray[np.float64]
     tokens_per_second: npt.NDArray[np.float64]
-    shards_by_worker: dict[str, int]
     span_seconds: float
     calls: int
-    engine: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,6 @@ class StoreFigures:
     refused: RejectCounts
     vectors: VectorSample
     groups: tuple[FieldGroups, ...]
-    numbers: tuple[FieldNumbers, ...]
 
 
 def evenly(n: int, most: int) -> list[int]:
@@ -136,20 +131,14 @@ def gather(store: StoreReader) -> StoreFigures:
         refused=refused(parts if manifest.sizes.rejected else []),
         vectors=sample_vectors(store),
         groups=tuple(field_groups(store, blocks)),
-        numbers=tuple(field_numbers(store, blocks)),
     )
 
 
 def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
     """The figures of markers, of those that say when they were finished; a call's tokens are spread over its time."""
     calls: dict[tuple[str, float], tuple[float, float]] = {}  # worker, begin → last marker, tokens
-    workers: dict[str, int] = {}
-    engine: dict[str, float] = {}
     for marker in markers:
         stats = marker.stats
-        for name, value in stats.items():
-            if name.startswith("engine_") and not isinstance(value, str):
-                engine[name] = engine.get(name, 0.0) + value
         if "finished" not in stats:
             continue
         worker, finished = str(stats.get("worker", "")), float(stats["finished"])
@@ -157,11 +146,8 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
         key = (worker, float(stats.get("call_began", finished - spent)))
         last, tokens = calls.get(key, (0.0, 0.0))
         calls[key] = (max(last, finished), tokens + float(stats.get("tokens", 0)))
-        if worker:
-            workers[worker] = workers.get(worker, 0) + 1
-    ranked = dict(sorted(workers.items(), key=lambda item: (-item[1], item[0])))
     if not calls:
-        return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0, 0, engine)
+        return JobFigures(np.zeros(0), np.zeros(0), 0.0, 0)
     began, ended = min(begin for _, begin in calls), max(last for last, _ in calls.values())
     span = max(ended - began, 1e-3)
     edges = np.linspace(began, began + span, n_bins + 1)
@@ -170,7 +156,7 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
         overlap = np.clip(np.minimum(edges[1:], max(last, begin + 1e-3)) - np.maximum(edges[:-1], begin), 0, None)
         if overlap.sum() > 0:
             tokens_in += tokens * overlap / overlap.sum()
-    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span, len(calls), engine)
+    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), span, len(calls))
 
 
 def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:

@@ -10,10 +10,8 @@ from elmo_store.format.fields import TOKEN, KeptField
 from elmo_store.reading.store import StoreReader
 
 BLOCK_SENTENCES = 1024  # that are read together
-FEW = 12  # values up to which numbers are groups, too
-BINS = 24  # of a histogram of more
+FEW = 12  # values of a field that are shown
 GROUPED = ("string", "bool", "int64", "date")  # types of which a few values come again and again
-NUMBERS = ("int64", "float64")
 NOTHING = "–"  # in place of null
 
 
@@ -30,15 +28,6 @@ class FieldGroups:
     groups: tuple[tuple[str, int, int], ...]
     n_values: int
     n_sentences: int
-
-
-@dataclass(frozen=True)
-class FieldNumbers:
-    """How the numbers of a field lie: ``counts`` [n] of sentences or tokens between ``edges`` [n + 1]."""
-
-    field: KeptField
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
 
 
 def grouped_fields(store: StoreReader) -> list[KeptField]:
@@ -60,26 +49,9 @@ def field_groups(store: StoreReader, blocks: Sequence[int], n_groups: int = FEW)
                 values = Counter(map(shown, value or ())) if field.per == TOKEN else Counter({shown(value): n_tokens})
                 sentences.update(values.keys())
                 tokens.update(values)
-        if field.type == "int64" and len(tokens) > FEW:
-            continue  # a histogram shows them
         commonest = sorted(tokens, key=lambda value: (-tokens[value], -sentences[value], value))[:n_groups]
         groups = tuple((value, sentences[value], tokens[value]) for value in commonest)
         yield FieldGroups(field, groups, len(tokens), sum(map(len, tables)))
-
-
-def field_numbers(store: StoreReader, blocks: Sequence[int]) -> Iterator[FieldNumbers]:
-    """A histogram of each field of numbers that has more than `FEW` values, in these blocks."""
-    for field in store.fields.values():
-        if field.type not in NUMBERS:
-            continue
-        tables = [store.sentences(b * BLOCK_SENTENCES, (b + 1) * BLOCK_SENTENCES, columns=[field.name]) for b in blocks]
-        columns = [value for table in tables for value in table[field.name].to_pylist() if value is not None]
-        listed = [one for value in columns for one in value] if field.per == TOKEN else columns
-        values = np.array([one for one in listed if one is not None], np.float64)
-        values = values[np.isfinite(values)]
-        if len(np.unique(values)) > FEW:
-            counts, edges = np.histogram(values, BINS)
-            yield FieldNumbers(field, tuple(edges.tolist()), tuple(counts.tolist()))
 
 
 def values_at(store: StoreReader, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str | None]:

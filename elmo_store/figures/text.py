@@ -2,9 +2,8 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -14,22 +13,6 @@ import pyarrow.compute as pc
 from elmo_store.format.words import WordLimit
 
 LENGTH_EDGES = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 1024)  # lower edges; the last bin is open
-# The commonest words of English: where they are rare, the text is of another language, or no running text.
-_ENGLISH = (
-    "the of and to a in that is was for it on with as he be at by i this had not are but from or have an they which you one we "
-    "all were her she there would their will when who him been has more than them into what about other some these could out"
-)
-ENGLISH = frozenset(_ENGLISH.split(" "))
-_FUNCTION = (
-    "also although always among another anything because before being between both cannot could does doing done down during each "
-    "either else even ever every everything from getting going gone have having here however instead itself just least less like "
-    "made make many maybe might more most much must myself neither never next none nothing often once only other ought ours over "
-    "perhaps quite rather really same seem seems several shall should since something soon still such than that their themselves "
-    "then there these thing things this those though through thus together under unless until upon very well were what whatever "
-    "when where whether which while whom whose will with within without would your yours"
-)
-FUNCTION_WORDS = ENGLISH | frozenset(_FUNCTION.split(" "))
-NO_SCRIPT = "none"
 WORDS_KEPT = 200_000  # distinct words that are counted; of more, the rarest are forgotten now and then
 
 
@@ -42,8 +25,6 @@ class TextFigures:
         lengths: sentences in each bin of `LENGTH_EDGES`.
         commonest: words with their counts, commonest first.
         n_cut: tokens longer than the model reads.
-        scripts: script of a word's first letter → tokens, commonest first; "none" for digits and punctuation.
-        n_english: tokens among the commonest words of English.
         n_repeated: sentences that stood before.
         n_strange: tokens with U+FFFD, control, private or unassigned characters.
     """
@@ -55,8 +36,6 @@ class TextFigures:
     lengths: npt.NDArray[np.int64]
     commonest: tuple[tuple[str, int], ...]
     n_cut: int
-    scripts: Mapping[str, int]
-    n_english: int
     n_repeated: int
     n_strange: int
 
@@ -86,9 +65,6 @@ def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int 
         joined = pc.binary_join(sentences, "\x1f").to_pylist()
         hashes.append(np.fromiter(map(hash, joined), np.int64, len(joined)))
     each = np.concatenate(hashes) if hashes else np.zeros(0, np.int64)
-    scripts: Counter[str] = Counter()
-    for word, count in words.items():
-        scripts[script_of(word)] += count
     return TextFigures(
         n_sentences=n_sentences,
         n_tokens=n_tokens,
@@ -97,22 +73,9 @@ def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int 
         lengths=lengths,
         commonest=tuple(sorted(words.items(), key=lambda item: (-item[1], item[0]))[:n_commonest]),
         n_cut=n_cut,
-        scripts=dict(scripts.most_common()),
-        n_english=sum(count for word, count in words.items() if word.lower() in ENGLISH),
         n_repeated=len(each) - len(np.unique(each)),
         n_strange=sum(count for word, count in words.items() if is_strange(word)),
     )
-
-
-def script_of(word: str) -> str:
-    """Script of the first letter of ``word`` (Latin, Cyrillic, Han, …) as its Unicode name begins; `NO_SCRIPT` without one."""
-    return next((_script_of_letter(character) for character in word if character.isalpha()), NO_SCRIPT)
-
-
-@cache
-def _script_of_letter(letter: str) -> str:
-    first = unicodedata.name(letter, "unnamed").partition(" ")[0].partition("-")[0]
-    return "Han" if first == "CJK" else first.capitalize()
 
 
 def is_strange(word: str) -> bool:

@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.figures.text import FUNCTION_WORDS
 from elmo_store.format.layout import have_layers
 from elmo_store.mixing.scalar_mix import layers_of_states
 
 Float = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]
 MAP_POINTS = 600
-POSITIONS = 24
 OFTEN = 8  # occurrences that a word needs to be measured
 USES = 64  # of them, at most, that tell how many uses it has
-DOMINANT = 3  # dimensions
+_FUNCTION = (  # of English, of 4 letters or more: what they are near to tells little
+    "about also although always among another anything because been before being between both cannot could does doing done "
+    "down during each either else even ever every everything from getting going gone have having here however instead into "
+    "itself just least less like made make many maybe might more most much must myself neither never next none nothing "
+    "often once only other ought ours over perhaps quite rather really same seem seems several shall should since some "
+    "something soon still such than that their them themselves then there these they thing things this those though through "
+    "thus together under unless until upon very well were what whatever when where whether which while whom whose will with "
+    "within without would your yours"
+)
+FUNCTION_WORDS = frozenset(_FUNCTION.split(" "))
 
 
 def views_of(states: npt.NDArray[Any], names: Sequence[str], kind: str) -> dict[str, Float]:
@@ -50,35 +57,22 @@ def norms_by_state(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.quantile(norms, (0.05, 0.25, 0.5, 0.75, 0.95), axis=0).T.astype(np.float64)
 
 
-def norms_by_position(views: Mapping[str, Float], position: Int) -> dict[str, npt.NDArray[np.float64]]:
-    """Mean norm of each view at positions 0, 1, … of a sentence: [POSITIONS], NaN where the sample has none."""
-    counts = np.bincount(position[position < POSITIONS], minlength=POSITIONS)
-    means = {}
-    for name, vectors in views.items():
-        norms = np.linalg.norm(vectors, axis=1)
-        sums = np.bincount(position[position < POSITIONS], norms[position < POSITIONS], POSITIONS)
-        with np.errstate(invalid="ignore"):
-            means[name] = sums / counts
-    return means
-
-
-def mean_cosine_by_dimension(units: Float) -> npt.NDArray[np.float64]:
-    """What each dimension adds to the mean cosine of all pairs of different rows: unit rows [n, d] → [d]; 0 for one."""
+def mean_cosine(units: Float) -> float:
+    """Mean cosine of all pairs of different unit rows [n, d]; 0 for fewer than two."""
     n = len(units)
-    squares = np.einsum("nd,nd->d", units, units, dtype=np.float64)
-    added: npt.NDArray[np.float64] = (units.sum(axis=0, dtype=np.float64) ** 2 - squares) / max(1, n * (n - 1))
-    return added
+    length = np.square(units.sum(axis=0, dtype=np.float64)).sum() - np.square(units, dtype=np.float64).sum()
+    return float(length) / max(1, n * (n - 1))
 
 
 def anisotropy(vectors: Float) -> float:
     """Mean cosine of all pairs of different rows, 0 for fewer than two: the baseline of Ethayarajh 2019 (arXiv:1909.00512)."""
-    return float(mean_cosine_by_dimension(unit(vectors)).sum())
+    return mean_cosine(unit(vectors))
 
 
 def self_similarity(vectors: Float, occurrences: Iterable[Int]) -> float:
     """Mean over words of the mean cosine of all pairs of a word's rows (Ethayarajh 2019, not corrected); NaN without words."""
     units = unit(vectors)
-    each = [mean_cosine_by_dimension(units[rows]).sum() for rows in occurrences]
+    each = [mean_cosine(units[rows]) for rows in occurrences]
     return float(np.mean(each)) if each else float("nan")
 
 
@@ -93,30 +87,6 @@ def intra_sentence_similarity(vectors: Float, sentence: Int) -> float:
     cosines = np.einsum("nd,nd->n", unit(vectors), unit(sums)[place])
     means = np.bincount(place, cosines, len(sizes)) / sizes
     return float(means[sizes > 1].mean()) if (sizes > 1).any() else float("nan")
-
-
-def linear_cka(states: npt.NDArray[Any], members: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Linear CKA (Kornblith et al. 2019, arXiv:1905.00414) of representations that are states side by side.
-
-    [n, states, p] and members [m, states], 1 where the representation has the state → [m, m], 0 for one that doesn't vary.
-    """
-    centred = [column - column.mean(axis=0) for column in np.moveaxis(states.astype(np.float32), 1, 0)]
-    shared = np.array([[np.square(a.T @ b, dtype=np.float64).sum() for b in centred] for a in centred])
-    shared = members @ shared @ members.T  # the squared norm of a product of blocks is the sum of theirs
-    lengths = np.sqrt(np.diag(shared))
-    similarity: npt.NDArray[np.float64] = shared / np.maximum(np.outer(lengths, lengths), 1e-30)
-    return similarity
-
-
-def dominance(vectors: Float) -> tuple[float, float, float]:
-    """Whether a few dimensions rule (Timkey and van Schijndel 2021, arXiv:2109.04404).
-
-    The mean cosine of all pairs of rows; what the `DOMINANT` dimensions that add most add to it; the share of the variance that
-    the `DOMINANT` dimensions of most variance have.
-    """
-    added, variances = mean_cosine_by_dimension(unit(vectors)), vectors.var(axis=0, dtype=np.float64)
-    of_few = np.sort(variances)[-DOMINANT:].sum() / max(float(variances.sum()), 1e-30)
-    return float(added.sum()), float(np.sort(added)[-DOMINANT:].sum()), float(of_few)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from elmo_store.notebook import visible
 from pipeline.cli.terminal import duration, quantity
 
 N_NEIGHBOURS = 4
-VECTOR_PICTURES = ("weights", "similarity", "cka", "anisotropy", "maps", "norms", "positions")
 
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
@@ -26,12 +25,12 @@ def page(figures: StoreFigures) -> str:
     """The whole report. ImportError without Matplotlib, naming the extra."""
     name = figures.url.rstrip("/").rpartition("/")[2] or figures.url
     sections = [
-        ("vectors", "The vectors", sampled(figures), VECTOR_PICTURES),
+        ("vectors", "The vectors", sampled(figures), ("similarity", "maps", "norms")),
         ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
-        ("text", "The text", text(figures), ("lengths", "words", "scripts")),
-        *([("fields", "Kept fields", groups(figures), ("numbers",))] if figures.groups or figures.numbers else []),
+        ("text", "The text", text(figures), ("lengths",)),
+        *([("fields", "Kept fields", groups(figures), ())] if figures.groups else []),
         ("refused", "Refused records", refused(figures), ()),
-        ("job", "The job", job(figures), ("speed", "workers")),
+        ("job", "The job", job(figures), ("speed",)),
     ]
     nav = "\n".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, *_ in sections)
     body = "\n".join(
@@ -99,11 +98,8 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
             continue
         picture = plots.draw(name, figures)
         numbers = table(picture.numbers[1:], picture.numbers[0])
-        half, width = (" half", 0.75) if name in ("words", "cka") else ("", 1.0)  # tall ones
-        drawings = f'<div class="plot{half}">{picture.svg(width * plots.WIDTH)}</div>'
-        drawings += f'<div class="plot phone">{picture.svg(plots.NARROW)}</div>'
         drawn.append(
-            f"<figure><h3>{html.escape(picture.title)}</h3>{drawings}"
+            f"<figure><h3>{html.escape(picture.title)}</h3>{picture.svg()}"
             f"<figcaption><p><b>Expected:</b> {html.escape(picture.expected)}.</p>"
             f"<p><b>A bad sign:</b> {html.escape(picture.bad_sign)}.</p></figcaption>"
             f"<details><summary>the numbers</summary>{numbers}</details></figure>"
@@ -144,7 +140,7 @@ def text(figures: StoreFigures) -> str:
         ("repeated sentences", share(read.n_repeated, sentences, "many mean that the corpus has duplicates")),
         (f"words truncated at {limit}", share(read.n_cut, tokens, "many mean text without spaces, or URLs")),
         ("tokens with broken characters", share(read.n_strange, tokens, "any means that text was read in a wrong encoding")),
-        ("most common English words", share(read.n_english, tokens, "30 to 50% in English prose, near 0 elsewhere")),
+        ("commonest words", ", ".join(f"{word} ({count:,})" for word, count in read.commonest)),
     ]
     extent = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
     return f"<p>{extent}</p>" + table(rows)
@@ -177,11 +173,13 @@ def refused(figures: StoreFigures) -> str:
 
 
 def sampled(figures: StoreFigures) -> str:
-    """How many rows the pictures below show."""
-    n, total = len(figures.vectors.row), figures.vectors.n_rows
+    """How many rows the pictures below show; of a store of mixes its weights."""
+    n, total, mix = len(figures.vectors.row), figures.vectors.n_rows, figures.manifest.mix
+    said = f"{'All' if n == total else 'A sample:'} {n:,} of {quantity(total, 'row')}, in blocks of consecutive ones."
     if n < 2:
-        return "<p>The store has too few rows for pictures of its vectors.</p>"
-    return f"<p>{'All' if n == total else 'A sample:'} {n:,} of {quantity(total, 'row')}, in blocks of consecutive ones.</p>"
+        said = "The store has too few rows for pictures of its vectors."
+    sets = [(one.name, ", ".join(f"{s:.4f}" for s in one.s), f"{one.gamma:.4f}") for one in mix.weight_sets] if mix else []
+    return f"<p>{said}</p>" + (table(sets, ("weight set", "s of each layer", "γ")) if sets else "")
 
 
 def neighbours(figures: StoreFigures) -> str:

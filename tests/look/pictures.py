@@ -1,9 +1,9 @@
-"""The README's report.png and explore.png of the sample's store, and their data, which a test compares with what is drawn today.
+"""The README's explore.png of the sample's store, and its data, which a test compares with what is drawn today.
 
     elmo-store embed examples/sample --output STORE
     python -m tests.look.pictures STORE docs
 
-Needs a headless Chromium (apt-get install chromium chromium-driver) and the extras plot, explore and test.
+Needs a headless Chromium (apt-get install chromium chromium-driver) and the extras explore and test.
 """
 
 import argparse
@@ -16,12 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import elmo_store
-from elmo_store.figures.plots import PICTURES
-from elmo_store.figures.plots import draw as draw_picture
-from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import ExplorerService
-from pipeline.report.page import VECTOR_PICTURES
 from tests.look.browser import WIDTH, chromium
 
 Data = dict[str, Any]
@@ -37,30 +33,14 @@ def main() -> int:
     args.output.mkdir(parents=True, exist_ok=True)
     store = elmo_store.open(args.store)
     with tempfile.TemporaryDirectory() as folder, chromium(Path(folder)) as driver:
-        report(driver, store, Path(folder) / "report.html", args.output / "report.png")
         explore(driver, store, args.output / "explore.png")
     return 0
-
-
-def report(driver: Any, store: elmo_store.Store, page: Path, picture: Path) -> None:
-    keep(picture, report_data(store))
-    write_report(store.root, str(page))
-    driver.get(page.as_uri())
-    driver.execute_script("document.querySelector('#vectors').scrollIntoView()")
-    driver.save_screenshot(str(picture))
 
 
 def keep(picture: Path, data: Data) -> None:
     """A picture's data beside it, a thing of it a line."""
     lines = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in data.items())
     picture.with_suffix(".json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-
-
-def report_data(store: elmo_store.Store) -> Data:
-    """The numbers of the report's pictures of vectors: each one's title → rows of cells; and whose they are."""
-    figures = store.plot.figures
-    drawn = [draw_picture(name, figures) for name in VECTOR_PICTURES if PICTURES[name].applies(figures)]
-    return {"model": store.manifest.model.fingerprint, **{one.title: [list(row) for row in one.numbers] for one in drawn}}
 
 
 def explore_data(service: ExplorerService, store: elmo_store.Store) -> Data:

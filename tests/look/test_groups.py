@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import elmo_store
@@ -159,16 +158,3 @@ def test_more_values_than_colours_are_one_group_and_unlabelled_ones_another() ->
     rows, label = found.labelled()  # scores are of all labels
     assert (rows.tolist(), label.tolist()) == ([0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 1, 2, 3])
     assert grouped([*"abc"], 3).names == ["a", "b", "c"]
-
-
-def test_numbers_of_many_values_are_a_histogram_and_of_few_a_table(tmp_path: Path, tiny_model: Path) -> None:
-    records = [{"text": ["a", "b"], "target": i * i, "stars": i % 5, "share": i / 7} for i in range(40)]
-    figures = gather(store_of_records(tmp_path, records, tiny_model))
-    assert [one.field.name for one in figures.groups] == ["stars"]
-    assert [one.field.name for one in figures.numbers] == ["target", "share"]
-    counts, edges = np.histogram([i * i for i in range(40)], len(figures.numbers[0].counts))
-    assert figures.numbers[0].counts == tuple(counts)
-    assert figures.numbers[0].edges == tuple(edges)
-    report = page(figures)
-    assert "Numbers in kept fields" in report
-    assert "target (int64), of" not in report

@@ -1,12 +1,9 @@
-"""What a notebook shows of a store, a sentence and a mix: what they are, with hostile text as text; and pictures one by one."""
+"""What a notebook shows of a store, a sentence and a mix: what they are, with hostile text as text."""
 
 import re
 from pathlib import Path
 
-import pytest
-
 import elmo_store
-from elmo_store.figures import plots as plot
 from elmo_store.torch import SentenceDataset, SentenceStream
 from tests.store.support import make_store
 
@@ -41,18 +38,3 @@ def test_an_empty_sentence_and_an_unfinished_store(tmp_path: Path) -> None:
     make_store(str(tmp_path / "store"))
     store = elmo_store.open(tmp_path / "store")
     assert "none" in store.sentence(2)._repr_html_()
-
-
-def test_pictures_one_by_one(hostile_store: Path, tmp_path: Path) -> None:
-    store = elmo_store.open(hostile_store)
-    assert set(plot.PICTURES) <= set(dir(store.plot))
-    picture = store.plot.norms()
-    assert picture._repr_svg_().startswith("<svg")
-    assert "var(--ink" in picture.svg()
-    picture.save(str(tmp_path / "norms.png"))
-    assert (tmp_path / "norms.png").stat().st_size > 1000
-    assert picture.numbers[0][0] == "state"
-    with pytest.raises(ValueError, match="nothing to show as weights"):
-        store.plot.weights()
-    with pytest.raises(AttributeError, match="there is no picture 'nosuch'"):
-        store.plot.nosuch()

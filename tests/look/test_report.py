@@ -1,19 +1,15 @@
 """``elmo-store report``: one file that asks for nothing, shows hostile text as text, and has a picture of everything there is."""
 
-import dataclasses
 import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import elmo_store
 from elmo_store.figures import gather
 from elmo_store.figures import plots as plot
-from elmo_store.figures.groups import FieldGroups
-from elmo_store.format.fields import SENTENCE, KeptField
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from pipeline.report.page import page, shown
@@ -61,14 +57,15 @@ def test_direction_and_control_characters_are_shown_by_their_codes(report: str) 
 def test_every_picture_says_what_is_expected_and_has_its_numbers(report: str, hostile_store: Path) -> None:
     figures = gather.gather(elmo_store.open(hostile_store))
     there = [drawing for drawing in plot.PICTURES.values() if drawing.applies(figures)]
-    assert len(there) == 9
-    assert "workers" not in [name for name, drawing in plot.PICTURES.items() if drawing in there]  # there was one
+    assert len(there) == 4
+    assert plot.PICTURES["speed"] not in there  # of so few calls
     assert all(drawing.title in report for drawing in there)
     assert report.count("<b>Expected:</b>") == len(there) + 1
-    assert report.count('role="img"') == 2 * len(there)  # on a screen, on a phone
+    assert report.count('role="img"') == len(there)
     assert report.count("<summary>the numbers</summary>") == len(there)
     ids = [attributes["id"] for _, attributes in Tags(report).found if "id" in attributes]
     assert len(ids) == len(set(ids))
+    assert not re.search(r">-0\.0+<|>nan<", report)
 
 
 def test_refused_records_stand_there_with_reason_and_text(report: str) -> None:
@@ -76,12 +73,12 @@ def test_refused_records_stand_there_with_reason_and_text(report: str) -> None:
     assert "&lt;b&gt;bold&lt;/b&gt;" in report
 
 
-def test_a_mixed_store_shows_its_weights(mixed_store: Path) -> None:
+def test_a_mixed_store_shows_its_weights(report: str, mixed_store: Path) -> None:
     figures = gather.gather(elmo_store.open(mixed_store))
     text = page(figures)
-    assert "s and γ of each weight set" in text
+    assert "weight set" in text
     assert "1.2500" in text
-    assert "Linear CKA" not in text
+    assert "weight set" not in report
 
 
 def test_the_same_store_gives_the_same_page(report: str, hostile_store: Path) -> None:
@@ -104,16 +101,6 @@ def test_vectors_come_first_then_text_and_job(report: str) -> None:
     assert order == ["The vectors", "Nearest neighbours in context", "The text", "Refused records", "The job"]
 
 
-def test_labels_say_numbers_and_nothing_is_minus_zero(report: str, hostile_store: Path) -> None:
-    labels = [attributes["aria-label"] or "" for tag, attributes in Tags(report).found if attributes.get("role") == "img"]
-    for label in labels:
-        assert len(re.findall(r"\d[\d.,%]*", label)) > 2, label
-        assert len(label) < 2000
-    assert any(re.match(r"Norms by state\. x: 5% [\d.]+, 25% [\d.]+", label) for label in labels)
-    assert not re.search(r">-0\.0+<|>nan<", report)
-    assert "Cjk" not in report
-
-
 def test_a_length_is_drawn_as_how_many_sentences_have_it(hostile_store: Path) -> None:
     figures = gather.gather(elmo_store.open(hostile_store))
     picture = plot.draw("lengths", figures)
@@ -122,53 +109,6 @@ def test_a_length_is_drawn_as_how_many_sentences_have_it(hostile_store: Path) ->
     heights, edges, _ = bars.get_data()  # type: ignore[attr-defined]
     assert (heights * (edges[1:] - edges[:-1])).sum() == figures.text.lengths[: len(heights)].sum()
     assert heights[list(edges).index(8)] == figures.text.lengths[4] / 8  # of 8 to 15 tokens
-
-
-def test_a_single_series_has_no_legend_and_a_single_bar_no_empty_row(mixed_store: Path) -> None:
-    figures = gather.gather(elmo_store.open(mixed_store))
-    first = dataclasses.replace(figures.manifest, states=figures.manifest.states[:1])
-    sample = dataclasses.replace(figures.vectors, states=figures.vectors.states[:, :1])
-    text = dataclasses.replace(figures.text, scripts={"Latin": 9})
-    only = dataclasses.replace(figures, manifest=first, vectors=sample, text=text)
-    assert not plot.draw("positions", only).figure.legends
-    assert plot.draw("positions", figures).figure.legends
-    bottom, top = plot.draw("scripts", only).figure.axes[0].get_ylim()
-    assert bottom - top < 1.2  # a bar's room
-
-
-def test_what_is_next_to_nothing_has_no_sign(hostile_store: Path) -> None:
-    figures = gather.gather(elmo_store.open(hostile_store))
-    opposite = np.ones_like(figures.vectors.states)
-    opposite[::2] = -1  # pairs are as often alike as opposite: a mean cosine just below 0
-    sample = dataclasses.replace(figures.vectors, states=opposite)
-    rows = plot.draw("anisotropy", dataclasses.replace(figures, vectors=sample)).numbers[1:]
-    assert {row[1] for row in rows} == {"0.000"}
-
-
-@pytest.mark.slow
-def test_on_a_phone_no_chart_is_cut(hostile_store: Path, tmp_path: Path) -> None:
-    genre = KeptField("genre", "genre", "string", SENTENCE)
-    values = (("government-publications", 817, 19_497), ("wikipedia", 216_000, 6_589_000))
-    figures = gather.gather(elmo_store.open(hostile_store))
-    place = tmp_path / "report.html"
-    place.write_text(page(dataclasses.replace(figures, groups=(FieldGroups(genre, values, 2, 3949),))), encoding="utf-8")
-    with browser.chromium(tmp_path) as driver:
-        browser.resize(driver, 390, 844, mobile=True)
-        driver.get(place.as_uri())
-        charts = """[...document.querySelectorAll('figure svg')].filter(s => s.getClientRects().length)
-            .map(s => [s, s.getBoundingClientRect()])"""
-        assert driver.execute_script(f"return {charts}.map(([s, r]) => r.left >= 0 && r.right <= 390)") == [True] * 9
-        cut = """.flatMap(([s, r]) => [...s.querySelectorAll('text, [id*=legend] path, [id*=legend] use')].filter(t => {
-            const at = t.getBoundingClientRect(), beside = at.left < r.left - 1 || at.right > r.right + 1;
-            return !t.closest('defs') && (beside || at.bottom > r.bottom + 1 || at.top < r.top - 1)
-        })).map(t => t.textContent || t.parentNode.id)"""
-        assert driver.execute_script(f"return {charts}{cut}") == []
-        wider = "t => t.getBoundingClientRect().right > t.parentElement.getBoundingClientRect().right"
-        wide = f"[...document.querySelectorAll('section > table')].filter({wider}).map(t => t.innerText)"
-        assert driver.execute_script(f"return {wide}") == []
-        driver.execute_script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
-        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
-        browser.keep(driver, "report-phone")
 
 
 @pytest.mark.slow
@@ -184,8 +124,7 @@ def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path:
         pictures = driver.execute_script(
             "return [...document.querySelectorAll('figure svg')].map(s => [s.getBoundingClientRect().width, s.clientHeight])"
         )
-        pictures = [(width, height) for width, height in pictures if width]
-        assert len(pictures) == 9
+        assert len(pictures) == 4
         assert all(width > 500 and height > 80 for width, height in pictures)
         wide = driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0

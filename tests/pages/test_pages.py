@@ -151,7 +151,7 @@ def test_the_howto_page_of_s3_submits_a_job_to_dataflow(tmp_path: Path, repo_dir
 def test_every_cell_of_the_notebook_runs_and_shows_something(
     stores: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a kernel of this environment; what it shows are tables and pictures that hold their data, nothing of a network."""
+    """In a kernel of this environment; what it shows is text and tables."""
     nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: pip install '.[test]'")
     client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[test]'")
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
@@ -159,10 +159,7 @@ def test_every_cell_of_the_notebook_runs_and_shows_something(
     assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code")  # kept without: the test has them made
     client.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(stores)}}).execute()
     shown = [cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"]
-    assert all("text/html" in data or "image/svg+xml" in data or "text/plain" in data for data in shown)
-    pictures = [cell.outputs[-1].data for cell in notebook.cells if "store.plot." in cell.source and cell.cell_type == "code"]
-    assert len(pictures) == 3
-    assert all("<svg" in str(data) for data in pictures)
+    assert all("text/html" in data or "text/plain" in data for data in shown)
     assert "2,200 tokens" in str(shown[0])
 
 
