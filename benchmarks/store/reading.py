@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import elmo_store as stores
-from benchmarks.shared.made_stores import WORDS, Shape, make_long_store, make_store
+from benchmarks.shared.made_stores import Shape, make_long_store, make_store
 from benchmarks.shared.support import Table, in_turns
 from elmo_store.collecting import collect
 from elmo_store.torch import SentenceDataset, SentenceStream, collate
@@ -23,7 +23,7 @@ from elmo_store.torch.dataset import padded
 SENTENCES, SAMPLES, BATCH, SCANNED, ROUNDS = 50_000, 3_200, 64, 256, 7
 LOADED = (100_000, 3_000_000)
 LOADER_SENTENCES, LOADER_ROUNDS = 12_800, 3
-MEMBER_SENTENCES = 90
+MEMBER_SENTENCES, MEMBER_WORDS = 90, 100  # words differ by member, and are few since each makes its own
 Works = dict[str, Callable[[], object]]
 
 
@@ -194,7 +194,7 @@ def members(folder: Path) -> None:
     for n_members in (100, 1000):
         shape = Shape(MEMBER_SENTENCES, 64, forms=("zarr",), shard_rows=4096)
         url = str(folder / f"collection-{n_members}")
-        collect(url, [stores.open(make_store(folder, replace(shape, words=WORDS + i))) for i in range(n_members)])
+        collect(url, [stores.open(make_store(folder, replace(shape, words=MEMBER_WORDS + i))) for i in range(n_members)])
         whole = replace(shape, sentences=MEMBER_SENTENCES * n_members)
         works: dict[tuple[str, str], Callable[[], object]] = {}
         for name, at in {"store": make_store(folder, whole), "members": url}.items():

@@ -2,8 +2,9 @@
 
 The hash of a sentence is the first 16 bytes of the SHA-256 of its tokens, each followed by the byte 0xFF, which UTF-8 never
 has; of each token the bytes that the model reads, the first 48 where the model's options say 50 characters a token (lone
-surrogates are left out): sentences of one hash have the same vectors. Files: ``indexes/text/facts.json`` says which store it is
-of, and ``indexes/text/NNNNN.parquet`` are tables as those of ids (docs/store-format.md), with each text's first sentence alone.
+surrogates are left out): sentences of one hash have the same vectors. Files: ``indexes/text/NNNNN.parquet`` are tables as those
+of ids (docs/store-format.md), with each text's first sentence alone. ``indexes/text/facts.json`` names the store that it is of,
+and each table with its size and CRC-32C. It is put last: without it the index is absent.
 
 Without the files up to a million sentences' hashes are gathered in memory when the first text is looked for (some seconds for a
 million, 24 bytes each). ``elmo-store index STORE`` or `build` writes them, in memory that does not grow with the
@@ -22,9 +23,9 @@ import pyarrow as pa
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import ids, layout
-from elmo_store.format.index_record import publish, read_record, withdraw
 from elmo_store.format.manifest import Manifest, own_sha256
 from elmo_store.format.markers import ObjectRecord, put_objects
+from elmo_store.format.typed import converted
 from elmo_store.reading.sentences import SentenceTable
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
@@ -35,6 +36,7 @@ UInt64 = npt.NDArray[np.uint64]
 Text = str | Sequence[str | bytes]
 Table = tuple[UInt64, UInt64, npt.NDArray[np.int64]]  # high, low, sentence, sorted
 REMEDY = "elmo-store index STORE"
+RECORD = f"{layout.TEXT_INDEX}/facts.json"
 MOST_IN_MEMORY = 1 << 20  # sentences whose hashes are gathered without an index
 BUCKET_ROWS = 1 << 22  # hashes that are sorted at a time: 100 MB
 _END = b"\xff"  # of a token
@@ -134,9 +136,9 @@ class TextIndex:
         if not self._manifest.complete:
             raise StoreError(f"{self._root}: texts are found when the job is complete; read by number until then")
         # An index knows a text's first sentence alone, which may be one that is not to be found.
-        record = None if self._without else read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
+        record = None if self._without else _read_record(self._root, self._manifest)
         if record is not None:
-            return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, record.objects)
+            return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, record[1])
         check_size(self._manifest.sizes.sentences, f"{self._root.url()}{', of which some are removed,' * bool(self._without)}")
         return GatheredTexts(self._sentences.token_lists(), cut_bytes(self._manifest), self._without)
 
@@ -165,7 +167,9 @@ def build(root: Root, manifest: Manifest, on_progress: Callable[[int], None] = l
     texts = 0
     objects: list[ObjectRecord] = []
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder, scratch_folder() as folder:
-        withdraw(holder.root, layout.TEXT_INDEX)
+        holder.root.remove(RECORD)
+        holder.root.remove(*[rel for rel in holder.root.list(layout.TEXT_INDEX) if layout.is_ours(rel)])
+        holder.root.sweep(layout.TEXT_INDEX)
         paths = [folder / str(bucket) for bucket in range(1 << bucket_bits)]
         with ExitStack() as open_files:
             files = [open_files.enter_context(path.open("wb")) for path in paths]
@@ -184,14 +188,30 @@ def build(root: Root, manifest: Manifest, on_progress: Callable[[int], None] = l
             encoded = ids.encode_tables(np.stack([high, low], axis=1), numbers, bits, tables, layout.text_table)
             objects += put_objects(holder.root, encoded)[0]
         facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
-        publish(holder, layout.TEXT_INDEX, facts, objects)
+        holder.check()
+        holder.root.put_json(RECORD, {**facts, "objects": [vars(record) for record in objects]})
     return facts
 
 
 def ensure(root: Root, manifest: Manifest, on_progress: Callable[[int], None] = lambda done: None) -> Mapping[str, Any]:
     """The facts of a complete store's index, which is written if there is none. Errors as `build`'s."""
-    record = read_record(root, layout.TEXT_INDEX, _identity(manifest), REMEDY)
-    return build(root, manifest, on_progress) if record is None else record.facts
+    record = _read_record(root, manifest)
+    return build(root, manifest, on_progress) if record is None else record[0]
+
+
+def _read_record(root: Root, manifest: Manifest) -> tuple[Mapping[str, Any], Mapping[str, ObjectRecord]] | None:
+    """The index's facts, and its files by path; None without an index. StoreError for a damaged one, or another store's."""
+    try:
+        facts = root.get_json(RECORD)
+        objects = [converted(record, ObjectRecord) for record in facts["objects"]]
+        store = facts["store"]
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{root.url(RECORD)} is not a record of an index ({error!r}): run `{REMEDY}` again") from error
+    if store != _identity(manifest):
+        raise StoreError(f"{root.url(layout.TEXT_INDEX)} is the index of another store: run `{REMEDY}` again")
+    return facts, {record.path: record for record in objects}
 
 
 def _numbered(pairs: UInt64, first: int) -> UInt64:

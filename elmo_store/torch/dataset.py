@@ -1,6 +1,6 @@
 """The sentences of a store as items of a map-style PyTorch dataset, and their padding."""
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -75,7 +75,7 @@ class SentenceDataset(Dataset[Item]):
             (made["fields"],) = read_fields(store, [number], [stop - first], wanted.fields)
         return made
 
-    def __getitems__(self, items: Sequence[int]) -> MutableSequence[Item]:
+    def __getitems__(self, items: Sequence[int]) -> Sequence[Item]:
         """The items of a batch, all of them read at once."""
         numbers = np.array(items if self._takes_all else [self.indices[item] for item in items], np.int64)
         spans = self.store.spans(numbers)
@@ -144,47 +144,29 @@ class Pool:
         return made | {"mask": torch.from_numpy(mask)}
 
 
-class PaddedItems(MutableSequence[Item]):
+class PaddedItems(Sequence[Item]):
     """The items of a padded batch; made when they are asked for, `states` and `scale` views of the batch's."""
 
     def __init__(self, batch: Item) -> None:
         self._batch = batch
-        self._views: dict[str, list[torch.Tensor]] = {}
 
     @cached_property
     def _items(self) -> list[Item]:
         columns = {name: values for name, values in self._batch.items() if name != "mask"}
         lengths = self._batch["mask"].sum(1).tolist()
         for name in PADDED & columns.keys():
-            self._views[name] = [rows[:n] for rows, n in zip(columns[name].unbind(), lengths, strict=True)]
-        columns |= self._views
+            columns[name] = [rows[:n] for rows, n in zip(columns[name].unbind(), lengths, strict=True)]
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def __getitem__(self, index: Any) -> Any:
         return self._items[index]
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._items[index] = value
-
-    def __delitem__(self, index: int | slice) -> None:
-        del self._items[index]
-
     def __len__(self) -> int:
-        return len(self._items)
-
-    def insert(self, index: int, value: Item) -> None:
-        """As of a list."""
-        self._items.insert(index, value)
+        return len(self._batch["index"])
 
     def collated(self) -> Item | None:
-        """What `collate` gives, without a copy; None if `states` or `scale` of an item were changed, or items came or went."""
-        if "_items" not in self.__dict__:  # nobody looked
-            return dict(self._batch)
-        for name, own in self._views.items():
-            if len(own) != len(self) or any(item.get(name) is not value for item, value in zip(self, own, strict=True)):
-                return None
-        entries = {name: [item[name] for item in self] for name in self[0]}
-        return entries | {name: self._batch[name] for name in (*self._views, "mask")}
+        """What `collate` gives, without a copy; None once an item was asked for, since it may have been changed."""
+        return None if "_items" in self.__dict__ else dict(self._batch)
 
 
 def padded(items: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -100,9 +100,7 @@ def joined(spans: Int64) -> Int64:
     return np.stack([spans[begins, 0], spans[np.append(begins[1:], len(spans)) - 1, 1]], axis=1)
 
 
-def batches(
-    numbers: Int64, lengths: Int64, random: np.random.Generator | None, *, sentences: int, rows: int | None, bucket: bool
-) -> list[Int64]:
+def batches(numbers: Int64, lengths: Int64, random: np.random.Generator | None, *, sentences: int, bucket: bool) -> list[Int64]:
     """A pool's sentences as batches.
 
     Args:
@@ -110,30 +108,12 @@ def batches(
         lengths: rows of each [n].
         random: shuffles sentences and batches; None leaves the order.
         sentences: of a batch, at most.
-        rows: of a batch, padding counted, at most; a sentence that alone has more is a batch of its own.
         bucket: sentences of like length together, which saves padding.
     """
     order = np.arange(len(numbers)) if random is None else random.permutation(len(numbers))
     if bucket:
         order = order[np.argsort(lengths[order], kind="stable")]
-    if rows is None:
-        made = [numbers[order[start : start + sentences]] for start in range(0, len(order), sentences)]
-    else:
-        made = list(_bounded(numbers[order], lengths[order].tolist(), sentences, rows))
+    made = [numbers[order[start : start + sentences]] for start in range(0, len(order), sentences)]
     if random is not None and bucket:
         made = [made[i] for i in random.permutation(len(made))]
     return made
-
-
-def _bounded(numbers: Int64, lengths: Sequence[int], sentences: int, rows: int) -> Iterator[Int64]:
-    """Sentences in order as batches of at most so many sentences and rows."""
-    start = 0
-    while start < len(lengths):
-        stop, longest = start, 0
-        while stop < len(lengths) and stop - start < sentences:
-            longest = max(longest, lengths[stop])
-            if stop > start and longest * (stop - start + 1) > rows:
-                break
-            stop += 1
-        yield numbers[start:stop]
-        start = stop

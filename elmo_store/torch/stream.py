@@ -15,10 +15,10 @@ from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
+MIXED_SHARDS = 8  # that a pool's runs come from
+POOLS_AHEAD = 1  # that are read while one is used
 NOT_SET = -1
-ORDER_SETTINGS = (
-    "seed", "shuffle", "bucket", "uneven", "batch_sentences", "batch_rows", "pool_sentences", "mixed_shards"
-)  # fmt: skip
+ORDER_SETTINGS = ("seed", "shuffle", "bucket", "uneven", "batch_sentences", "pool_sentences")
 
 
 class Position(NamedTuple):
@@ -34,19 +34,18 @@ class SentenceStream(IterableDataset[Item]):
 
     A batch is what `collate` gives: `states` [B, n_max, states, channels] in the store's dtype, `mask`, `index`, and with text
     `id` and `tokens`; with ``raw`` also `scale`, as of `SentenceDataset`. Order and batches follow from seed, epoch, and the
-    numbers of ranks and workers alone. Shards are shuffled, then runs of 256 sentences among ``mixed_shards`` of them, then
-    sentences in a pool; so a store is read in few, long requests. Each rank of torch.distributed, and each of its DataLoader's
+    numbers of ranks and workers alone. Shards are shuffled, then runs of 256 sentences among eight of them, then sentences
+    in a pool; so a store is read in few, long requests. Each rank of torch.distributed, and each of its DataLoader's
     workers, takes a stretch of the epoch of its own. Without workers a thread reads ahead; with them each worker does.
 
     `state_dict` and `load_state_dict` resume in the middle of an epoch and read nothing that was given before. With workers
     torchdata's StatefulDataLoader keeps the state of each.
 
-    Memory: ``prefetch`` + 2 pools, of the rows of ``pool_sentences`` sentences each, beside the batches that are in use.
+    Memory: three pools, of the rows of ``pool_sentences`` sentences each, beside the batches that are in use.
 
     Args:
         store: an open store (or a view of one), or its URL.
         batch_sentences: sentences of a batch, at most.
-        batch_rows: rows of a batch, padding counted, at most; the number of batches then differs between ranks.
         states: names to read instead of all states.
         text: False leaves out `id` and `tokens`.
         fields: kept fields to read too, as of `SentenceDataset`, in `fields` as `collate` gives them.
@@ -56,10 +55,8 @@ class SentenceStream(IterableDataset[Item]):
         bucket: sentences of like length in a batch (of those in the pool), batches in random order.
         pool_sentences: sentences in memory that are shuffled and bucketed together; a multiple of batch_sentences wastes no
             batch.
-        mixed_shards: shards that a pool's runs come from.
         uneven: what ranks do with sentences that don't divide among them: "repeat" some (all ranks have as many batches),
             "drop" them, or "keep" each exactly once, as evaluation wants.
-        prefetch: pools that are read while one is used.
         rank: which of the `ranks` readers this is; by default what torch.distributed says, or the only one.
         ranks: how many readers there are; by default as for `rank`.
 
@@ -72,7 +69,6 @@ class SentenceStream(IterableDataset[Item]):
         store: Readable | str,
         *,
         batch_sentences: int = 32,
-        batch_rows: int | None = None,
         states: Sequence[str] | None = None,
         text: bool = True,
         fields: Sequence[str] = (),
@@ -81,26 +77,22 @@ class SentenceStream(IterableDataset[Item]):
         seed: int = 0,
         bucket: bool = True,
         pool_sentences: int = 2048,
-        mixed_shards: int = 8,
         uneven: Uneven = "repeat",
-        prefetch: int = 1,
         rank: int | None = None,
         ranks: int | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"batch_sentences": batch_sentences, "pool_sentences": pool_sentences, "mixed_shards": mixed_shards}
-        for name, value in (sizes | {"batch_rows": 1 if batch_rows is None else batch_rows}).items():
+        for name, value in {"batch_sentences": batch_sentences, "pool_sentences": pool_sentences}.items():
             if value < 1:
                 raise ValueError(f"{name}={value}: give 1 or more")
         if uneven not in ("repeat", "drop", "keep"):
             raise ValueError(f"uneven={uneven!r} is none of 'repeat', 'drop', 'keep'")
-        if (rank is None) != (ranks is None) or prefetch < 0:
-            raise ValueError(f"rank={rank}, ranks={ranks}, prefetch={prefetch}: give both rank and ranks, and prefetch 0 or more")
-        self.wanted = WantedColumns.of(store, states, text, fields, raw, prefetch + 2)
+        if (rank is None) != (ranks is None):
+            raise ValueError(f"rank={rank}, ranks={ranks}: give both rank and ranks")
+        self.wanted = WantedColumns.of(store, states, text, fields, raw, POOLS_AHEAD + 2)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
-        self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
-        self.mixed_shards, self.prefetch = mixed_shards, prefetch
+        self.batch_sentences, self.pool_sentences = batch_sentences, pool_sentences
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
         self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
         self._in_workers = torch.tensor([False]).share_memory_()
@@ -176,7 +168,7 @@ class SentenceStream(IterableDataset[Item]):
             spans = self.store.spans(pool[0])
             return Pool(self.wanted, pool[0], spans, order.joined(spans))
 
-        for (_, batches), pool in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
+        for (_, batches), pool in read_ahead(read, () if begin.ended else self._pools(begin), POOLS_AHEAD):
             for places in batches:
                 given += 1
                 self._position = Position(begin.epoch, given, False)
@@ -188,14 +180,14 @@ class SentenceStream(IterableDataset[Item]):
         """The sentences of each pool, from the first batch on that is wanted, and the places of each batch's sentences in it."""
         (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
         edges = self._shard_edges()
-        runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
+        runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=MIXED_SHARDS)
         own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
             spans = self.store.spans(numbers)
             batches = order.batches(
                 np.arange(len(numbers)), spans[:, 1] - spans[:, 0], random,
-                sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket,
+                sentences=self.batch_sentences, bucket=self.bucket,
             )  # fmt: skip
             if wanted := batches[skipped:]:
                 left = np.sort(np.concatenate(wanted))

@@ -14,8 +14,8 @@ import pytest
 import elmo_store
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.index_record import record_of
 from elmo_store.format.manifest import ModelInfo
+from elmo_store.reading.text_index import RECORD
 from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
@@ -59,19 +59,19 @@ RECORDS: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_index_is_told_and_made_again(store: Written) -> None:
     build(store.root)
     files = {rel: store.root.get(rel) for rel in store.root.list(FOLDER)}
-    assert {one["path"] for one in store.root.get_json(record_of(FOLDER))["objects"]} == files.keys() - {record_of(FOLDER)}
+    assert {one["path"] for one in store.root.get_json(RECORD)["objects"]} == files.keys() - {RECORD}
     for change in RECORDS.values():
-        changed(store.root, record_of(FOLDER), change)
+        changed(store.root, RECORD, change)
         with pytest.raises(StoreError, match="elmo-store index"):
             look(store)
-        store.root.put(record_of(FOLDER), files[record_of(FOLDER)])
+        store.root.put(RECORD, files[RECORD])
     damages: tuple[Callable[[bytes], bytes], ...] = (
         lambda data: data[:-1],
         lambda data: data + b"\0",
         lambda data: bytes([data[0] ^ 1]) + data[1:],
         lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
     )
-    for rel in files.keys() - {record_of(FOLDER)}:
+    for rel in files.keys() - {RECORD}:
         for damage in damages:
             changed(store.root, rel, damage)
             with pytest.raises(StoreError, match="elmo-store index"):
@@ -104,7 +104,7 @@ def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written) ->
     for puts in range(len(whole)):
         done = subprocess.run([sys.executable, "-c", code, store.root.url(), str(puts)], check=False)
         assert done.returncode == -signal.SIGKILL
-        assert record_of(FOLDER) not in store.root.list(FOLDER)
+        assert RECORD not in store.root.list(FOLDER)
         assert any(name.startswith(".writing-") for name in os.listdir(store.root.path(FOLDER)))
     build(store.root)
     assert {rel: store.root.get(rel) for rel in store.root.list(FOLDER)} == whole

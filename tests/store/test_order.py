@@ -79,20 +79,18 @@ def test_pools_are_the_row_cut(counts: list[int], size: int) -> None:
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=0, max_size=60),
     sentences=st.integers(1, 9),
-    rows=st.none() | st.integers(1, 120),
     bucket=st.booleans(),
     seed=st.none() | st.integers(0, 5),
 )
 def test_batches_hold_every_sentence_within_their_bounds(
-    lengths: list[int], sentences: int, rows: int | None, bucket: bool, seed: int | None
+    lengths: list[int], sentences: int, bucket: bool, seed: int | None
 ) -> None:
     numbers, given = np.arange(len(lengths)) + 100, np.array(lengths, np.int64)
     random = None if seed is None else order.generator(seed, 0)
-    made = order.batches(numbers, given, random, sentences=sentences, rows=rows, bucket=bucket)
+    made = order.batches(numbers, given, random, sentences=sentences, bucket=bucket)
     assert sorted(number for batch in made for number in batch.tolist()) == numbers.tolist()
     for batch in made:
         assert 1 <= len(batch) <= sentences
-        assert rows is None or len(batch) == 1 or len(batch) * given[batch - 100].max() <= rows
     if seed is None and not bucket:
         assert [number for batch in made for number in batch.tolist()] == numbers.tolist()
 
@@ -101,7 +99,7 @@ def test_buckets_save_padding() -> None:
     lengths = order.generator(0, 0).integers(1, 60, 512)
 
     def padded(bucket: bool) -> int:
-        made = order.batches(np.arange(512), lengths, order.generator(1, 0), sentences=16, rows=None, bucket=bucket)
+        made = order.batches(np.arange(512), lengths, order.generator(1, 0), sentences=16, bucket=bucket)
         return sum(len(batch) * int(lengths[batch].max()) for batch in made)
 
     assert padded(True) < 1.1 * lengths.sum() < 1.5 * lengths.sum() < padded(False)

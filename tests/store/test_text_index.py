@@ -15,7 +15,6 @@ import elmo_store
 from elmo_store.checking.verify import verify
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import ids, layout
-from elmo_store.format.index_record import record_of
 from elmo_store.format.manifest import ModelInfo
 from elmo_store.reading import text_index
 from elmo_store.reading.text_index import hash_texts, hash_tokens
@@ -26,7 +25,7 @@ from pipeline.main import main
 from tests.examples import examples
 from tests.store.support import make_store
 
-FACTS = record_of(layout.TEXT_INDEX)
+FACTS = text_index.RECORD
 OPTIONS = {"lstm": {"n_layers": 2}, "char_cnn": {"max_characters_per_token": 50}}
 
 

@@ -30,7 +30,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def stream_of(written: Written, **settings: Any) -> SentenceStream:
-    return SentenceStream(written.root.url(), **{"batch_sentences": 8, "pool_sentences": 32, "mixed_shards": 2} | settings)
+    return SentenceStream(written.root.url(), **{"batch_sentences": 8, "pool_sentences": 32} | settings)
 
 
 def seen(batches: Any) -> list[int]:
@@ -48,10 +48,9 @@ def test_batches_hold_the_rows_of_their_sentences(written: Written) -> None:
             assert not rows[~mask].any()
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
 @pytest.mark.parametrize("bucket", [True, False])
-def test_an_epoch_is_every_sentence_once_and_depends_on_its_number_alone(written: Written, prefetch: int, bucket: bool) -> None:
-    stream = stream_of(written, prefetch=prefetch, bucket=bucket, text=False)
+def test_an_epoch_is_every_sentence_once_and_depends_on_its_number_alone(written: Written, bucket: bool) -> None:
+    stream = stream_of(written, bucket=bucket, text=False)
     first = seen(stream)
     assert sorted(first) == list(range(len(LENGTHS)))
     assert first != sorted(first)
@@ -132,8 +131,7 @@ def test_workers_share_an_epoch_and_hear_of_the_next(written: Written) -> None:
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"shuffle": False},
-    {"bucket": False, "prefetch": 0},
-    {"batch_rows": 40},
+    {"bucket": False},
     {"rank": 1, "ranks": 3},
 )
 
@@ -158,7 +156,7 @@ def test_an_epoch_resumes_after_any_batch(written: Written, settings: dict[str, 
 
 
 def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = stream_of(written, text=False, prefetch=0)
+    stream = stream_of(written, text=False)
     batches = iter(stream)
     for _ in range(10):
         next(batches)
@@ -171,7 +169,7 @@ def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: 
         return real(self, states, spans)
 
     monkeypatch.setattr(elmo_store.Store, "views", counting)
-    resumed = stream_of(written, text=False, prefetch=0)
+    resumed = stream_of(written, text=False)
     resumed.load_state_dict(state)
     numbers = seen(resumed)
     assert len(numbers) == len(LENGTHS) - 10 * 8
@@ -254,13 +252,6 @@ def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> No
         assert [batch["index"] for batch in resumed] == batches[stop:]
 
 
-def test_batches_bounded_by_rows(written: Written) -> None:
-    batches = list(stream_of(written, batch_sentences=100, batch_rows=40, text=False))
-    assert sorted(seen(batches)) == list(range(len(LENGTHS)))
-    for batch in batches:
-        assert batch["mask"].numel() <= 40 or len(batch["index"]) == 1
-
-
 def test_one_state_alone_and_a_view(written: Written) -> None:
     store = elmo_store.open(written.root.url())
     batch = next(iter(SentenceStream(store.slice(20, 60), states=["bwd2"], shuffle=False, bucket=False, text=False)))
@@ -270,7 +261,7 @@ def test_one_state_alone_and_a_view(written: Written) -> None:
 
 def test_who_leaves_early_leaves_no_thread(written: Written) -> None:
     before = threading.active_count()
-    stream = iter(stream_of(written, prefetch=2))
+    stream = iter(stream_of(written))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
@@ -281,10 +272,8 @@ def test_who_leaves_early_leaves_no_thread(written: Written) -> None:
     ("settings", "message"),
     [
         ({"batch_sentences": 0}, "batch_sentences=0"),
-        ({"batch_rows": 0}, "batch_rows=0"),
         ({"uneven": "some"}, "uneven='some'"),
         ({"rank": 1}, "both rank and ranks"),
-        ({"prefetch": -1}, "prefetch=-1"),
     ],
 )
 def test_settings_that_make_no_sense(written: Written, settings: dict[str, Any], message: str) -> None:
