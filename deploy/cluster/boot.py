@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 from deploy.cluster.watched import run_watched
-from pipeline.cli.importing import nothing_to_collect
 
 PROVISION_SECONDS = 60.0
 
@@ -88,8 +87,7 @@ def connect_first() -> None:
 
 def work(worker_id: str, endpoint: str) -> None:
     """Be one worker until its engine ends it."""
-    with nothing_to_collect():
-        from apache_beam.runners.worker import sdk_worker_main
+    from apache_beam.runners.worker import sdk_worker_main
 
     connect_first()
     os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint)))

@@ -100,27 +100,12 @@ class SpacedLines:
             print(visible(line), file=self._stream, flush=True)
 
 
-class LineBar:
-    """What `progress_bar` gives where there is no terminal."""
-
-    def __init__(self, unit: str, total: int | None, stream: TextIO, seconds: float = LINE_SECONDS) -> None:
-        self.n = 0
-        self._unit, self._total, self._lines = unit.strip(), total, SpacedLines(stream, seconds)
-
-    def update(self, n: int) -> None:
-        self.n += n
-        done = human_bytes(self.n) if self._unit == "B" else f"{self.n:,} {self._unit}"
-        self._lines.show(f"{done} of {self._total:,} ({self.n / self._total:.0%})" if self._total else done)
-
-
 @contextmanager
 def progress_bar(unit: str, *, quiet: bool, total: int | None = None) -> Iterator[Any]:
-    """A bar of tqdm on the error output; where that is not a terminal, a line a minute."""
+    """A bar of tqdm on the error output; where that is not a terminal, it is drawn once a minute."""
     from tqdm import tqdm
 
     stream = drawable(sys.stderr)
-    if not quiet and not stream.isatty():
-        yield LineBar(unit, total, stream)
-        return
-    with tqdm(total=total, unit=unit, unit_scale=True, disable=quiet, file=stream) as bar:
+    wait = 0.0 if stream.isatty() else LINE_SECONDS
+    with tqdm(total=total, unit=unit, unit_scale=True, disable=quiet, file=stream, mininterval=wait or 0.1, delay=wait) as bar:
         yield bar

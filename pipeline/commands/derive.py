@@ -17,7 +17,6 @@ from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options, check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands.export import write_export
 from pipeline.jobs.spec import add_embed_option
 
@@ -124,8 +123,7 @@ def _run(args: argparse.Namespace, manifest_of: "Callable[[Store], Manifest]") -
 
     ``manifest_of`` the source: the output's, incomplete.
     """
-    with nothing_to_collect():
-        from pipeline.jobs.derive_job import run_job
+    from pipeline.jobs.derive_job import run_job
 
     return run_job(args, manifest_of)
 

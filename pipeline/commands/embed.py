@@ -7,7 +7,6 @@ from pipeline.cli import locations
 from pipeline.cli.arguments import check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.importing import nothing_to_collect
 from pipeline.jobs import spec
 
 if TYPE_CHECKING:
@@ -48,13 +47,12 @@ def _run(args: argparse.Namespace) -> int:
 def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     from pipeline.jobs.model_loading import LoadingModel
 
-    with nothing_to_collect():
-        loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
-        from pipeline.jobs.embed_input import STDIN
-        from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
-        from pipeline.jobs.run import Running, complete_already, run_to_end
-        from pipeline.progress.metrics import exported
-        from pipeline.runners import beam_options, preflight
+    loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
+    from pipeline.jobs.embed_input import STDIN
+    from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
+    from pipeline.jobs.run import Running, complete_already, run_to_end
+    from pipeline.progress.metrics import exported
+    from pipeline.runners import beam_options, preflight
 
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)

@@ -9,9 +9,7 @@ from elmo_store.collecting import unversioned
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import read_inputs
-from elmo_store.format.markers import marked_shards
 from elmo_store.format.version import Version, read_version
-from elmo_store.storage import lease
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import in_line, quantity
 
@@ -56,28 +54,20 @@ def unfinished(root: Root, numbers: Sequence[int]) -> list[dict[str, Any]]:
     if set(root.names(layout.MEMBERS)) - named:
         named |= {member.name for number in numbers[:-1] for member in read_version(root, number).members}
     begun = []
-    for name, manifest in unversioned(root, named).items():
+    for name in unversioned(root, named):
         own = Root(root.url(layout.member(name)), root.storage_options)
-        files, writer = [], lease.read_lease(own)
+        files = []
         with suppress(StoreError):  # its writing had just begun
             files = [str(file["url"]) for file in read_inputs(own)]
         begun.append({
             "member": name,
-            "complete": manifest.complete,
             "files": ", ".join(files[:1]) + (f" and {quantity(len(files) - 1, 'more file')}" if len(files) > 1 else ""),
-            "shards_done": len(marked_shards(own)),
-            "shards": manifest.counts and manifest.counts.shards,
-            "writer": writer and lease.described(writer),
         })  # fmt: skip
     return begun
 
 
 def unfinished_lines(begun: Sequence[dict[str, Any]]) -> list[str]:
     """The same for people."""
-    lines = []
-    for one in begun:
-        done = f"{one['shards_done']:,} of {one['shards']:,} shards" if one["shards"] else "its input was still being read"
-        writer = f", {one['writer']}" if one["writer"] else ""
-        lines.append(f"  members/{one['member']}: of {one['files']}, {done}{writer}")
+    lines = [f"  members/{one['member']}: of {one['files']}" for one in begun]
     told = "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):"
     return [told, *lines] if lines else []

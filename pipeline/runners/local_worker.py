@@ -9,15 +9,12 @@ import logging
 import os
 import sys
 
-from pipeline.cli.importing import nothing_to_collect
-
 
 def main() -> None:
     """Run the worker, whose addresses stand in the environment, at the log level that is its argument."""
     logging.getLogger().addHandler(logging.NullHandler())
     os.environ["PIPELINE_OPTIONS"] = json.dumps({"options": {"default_sdk_harness_log_level": sys.argv[1]}})
 
-    with nothing_to_collect():
-        from apache_beam.runners.worker import sdk_worker_main
+    from apache_beam.runners.worker import sdk_worker_main
 
     sdk_worker_main.main(sys.argv)

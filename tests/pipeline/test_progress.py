@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from elmo_store.format.layout import shard_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.terminal import LineBar, duration, progress_bar
+from pipeline.cli.terminal import duration, progress_bar
 from pipeline.main import main
 from pipeline.progress import repeated
 from pipeline.progress.bars import Screen, follow, shown
@@ -177,15 +178,15 @@ def test_a_log_gets_a_line_now_and_then_and_none_twice() -> None:
     assert stream.getvalue() == ""
 
 
-def test_commands_without_a_job_have_a_line_now_and_then_too(capsys: pytest.CaptureFixture[str]) -> None:
-    stream = io.StringIO()
-    lines = LineBar(" rows", 2000, stream, seconds=0.0)
-    for n in (500, 0, 1000):
-        lines.update(n)
-    assert stream.getvalue().splitlines() == ["500 rows of 2,000 (25%)", "1,500 rows of 2,000 (75%)"]
-    with progress_bar("B", quiet=False) as bar:  # none at zero
-        bar.update(0)
+def test_commands_without_a_job_fill_no_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with progress_bar("B", quiet=False) as bar:
+        bar.update(5)
     assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("pipeline.cli.terminal.LINE_SECONDS", 0.01)
+    with progress_bar(" rows", quiet=False, total=2000) as bar:
+        time.sleep(0.02)
+        bar.update(500)
+    assert "500/2.00k" in capsys.readouterr().err
 
 
 def test_following_ends_when_the_store_is_complete(root: Root) -> None:
