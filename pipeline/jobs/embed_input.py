@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from elmo_store.errors import StoreError
 from elmo_store.format.fields import KeptField
 from elmo_store.format.version import newest
@@ -19,10 +17,11 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import in_line
 from pipeline.jobs.spec import EmbedOptions, unused_options, used_by
+from transforms.inputs.byte_source import put_piped
 from transforms.inputs.files import find_files
-from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
+from transforms.inputs.records import FileIdentity, InputError, Piped, ReadSettings, Split, WholeFile, split_as
 from transforms.readers.field_sample import find_fields
-from transforms.stages.split import looked_at, plan_splits, tell_looks, unpack_local
+from transforms.stages.split import looked_at, plan_splits, tell_looks
 
 STDIN = "-"
 _LOG = logging.getLogger(__name__)
@@ -44,17 +43,16 @@ class Input:
 
     def readable_here(self) -> Sequence[Split]:
         """The splits as this process can read them at once."""
-        whole = [split_as(WholeFile, split) if isinstance(split, Stream) else split for split in self.splits]
         if self.stdin is None:
-            return whole
+            return self.splits
         path, identity = str(self.stdin), _identity(self.stdin)
-        return [msgspec.structs.replace(split, url=path, identity=identity) for split in whole]
+        return [split_as(WholeFile, split, url=path, identity=identity) for split in self.splits]
 
-    def put_stdin(self, root: Root, tasks: Sequence[ReadTask]) -> None:
+    def put_stdin(self, root: Root) -> None:
         """Put what came from standard input into the store, where workers find it."""
         if self.stdin is not None:
-            (task,) = tasks
-            unpack_local(str(self.stdin), _identity(self.stdin), task, root, self.settings)
+            with self.stdin.open("rb") as file:
+                put_piped(root, file, self.n_bytes)
 
 
 @contextmanager
@@ -108,7 +106,7 @@ def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
 
 
 def _from_stdin(options: EmbedOptions, path: Path) -> Input:
-    """Standard input as one stream, its bytes in a file at ``path``."""
+    """Standard input as one split, its bytes in a file at ``path``."""
     if len(options.inputs) > 1:
         raise CommandError(Exit.BAD_USAGE, "- (standard input) can't be combined with files: name files, or pipe all of them in")
     kind, settings = options.input_format, ReadSettings(**options.read_settings())
@@ -124,7 +122,7 @@ def _from_stdin(options: EmbedOptions, path: Path) -> Input:
         kind = looked_at(WholeFile(0, str(path), "text", _identity(path), True), settings).format
         if kind == "lines":
             tell_looks(["stdin"])
-    return Input([Stream(0, "stdin", kind, identity)], settings, options.input_storage_options, path)
+    return Input([Piped(0, "stdin", kind, identity)], settings, options.input_storage_options, path)
 
 
 def _identity(path: Path) -> FileIdentity:

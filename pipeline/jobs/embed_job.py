@@ -35,7 +35,7 @@ from pipeline.runners.beam_options import ENGINES, ends_with_command, is_local, 
 from pipeline.runners.flink import address_of
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import cores, memory_limit, n_local_processes, workers_of
-from transforms.inputs.records import Split, Stream, describe_files
+from transforms.inputs.records import Split, describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.results import spread
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, START
@@ -44,7 +44,7 @@ from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.job import Job
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
-from transforms.stages.split import listed_tasks, read_tasks, unpack, write_tasks
+from transforms.stages.split import listed_tasks, read_tasks, write_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
 SHARDS_PER_TASK = 128  # at most; those of a task go to the engine in one call
@@ -71,8 +71,6 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         root = job.root
         arguments = (root, job.read, job.input_storage_options)
         tasks = begin | "Job" >> beam.Create([root]) | "List tasks" >> beam.FlatMap(listed_tasks)
-        if job.unpack:  # a stage more, for inputs that have large streams only
-            tasks |= "Streams" >> spread(unpack, *arguments, flat=True)
         read = tasks | "Text" >> TokeniseTasks(*arguments, processes=job.read_processes) | "All text" >> beam.CombineGlobally(sum)
         plan = beam.FlatMap(
             plan_job, root, job.read,
@@ -166,7 +164,7 @@ def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, m
         root.put(INPUTS, encode_inputs(describe_files(source.splits)))
         tasks = list(read_tasks(source.splits))
         write_tasks(root, tasks)
-        source.put_stdin(root, tasks)
+        source.put_stdin(root)
         for folder in (BAD, ENDED):
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
@@ -222,7 +220,6 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: I
             manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
         ),
         input_storage_options=source.storage_options,
-        unpack=any(isinstance(split, Stream) for split in source.splits),
         read_processes=read_processes(source.splits, model.weight_bytes, call_bytes) if in_one_process else 1,
         max_reject_rate=options.max_reject_rate,
     )

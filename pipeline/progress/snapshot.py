@@ -14,7 +14,7 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, quantity
-from transforms.runtime.work import BLOBS, PLAN, PROBLEM, READ, START, STOPPED, UNPACKED
+from transforms.runtime.work import PLAN, PROBLEM, READ, START, STOPPED
 
 ENDED = ("complete", "failed", "stopped")
 STAGES = ("starting", "reading", "computing", "finishing", *ENDED)
@@ -25,7 +25,7 @@ class Snapshot:
     """One look at a store. Totals are None until they are known."""
 
     stage: str  # one of STAGES
-    pieces_done: int = 0  # of the input: ranges, small files together, large compressed files and what they were unpacked into
+    pieces_done: int = 0  # of the input: ranges, small files together, large files that are read whole
     n_pieces: int | None = None
     tokens_done: int = 0
     n_tokens: int | None = None
@@ -102,11 +102,7 @@ class ProgressReader:
 
     def _reading(self, start: dict[str, Any]) -> Snapshot:
         total = start.get("n_pieces")
-        done = 0
-        if total:
-            # A large compressed file is a piece when it is unpacked, and each of its blobs when it is read.
-            read, unpacked, blobs = (len(self._root.list(folder)) for folder in (READ, UNPACKED, BLOBS))
-            done, total = min(read + unpacked, total + blobs), total + blobs
+        done = min(len(self._root.list(READ)), total) if total else 0
         return Snapshot("reading", pieces_done=done, n_pieces=total, rate=self._rate(start, "reading", done))
 
     def _computing(self, start: dict[str, Any], plan: dict[str, Any], manifest: dict[str, Any]) -> Snapshot:

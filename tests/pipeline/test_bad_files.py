@@ -17,10 +17,8 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
-from transforms.inputs.records import InputError, ReadSettings, Reject, Stream
-from transforms.readers import open_split
-from transforms.runtime.work import BAD
-from transforms.stages.split import plan_splits, read_tasks, unpack
+from transforms.inputs.records import InputError
+from transforms.stages.split import plan_splits
 
 TEXT = "\n".join(f"one sentence of {i} words" for i in range(4000)) + "\n"
 
@@ -93,30 +91,6 @@ def test_a_damaged_file_may_be_rejected_from_its_damage_on(
     assert store.manifest.sizes.rejected == 2
     # What was accepted as rejected is not to be had as whole.
     assert embed(out, inputs=[str(damaged)]) == Exit.REFUSED
-
-
-@pytest.mark.parametrize("rejected", [False, True])
-def test_a_large_stream_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: bool) -> None:
-    monkeypatch.setattr("transforms.stages.split.BLOB_BYTES", 2048)
-    path = tmp_path / "a.lines.gz"
-    path.write_bytes(packed()[:8000])
-    settings = ReadSettings(on_bad_file="reject" if rejected else "stop")
-    (task,) = read_tasks(plan_splits([str(path)], "lines", settings, range_bytes=1000))
-    assert isinstance(task.splits[0], Stream)
-    root = Root(tmp_path / "store")
-    tasks = unpack(task, root, settings)
-    if not rejected:
-        assert tasks == []
-        assert "cut short" in root.get(root.list(BAD)[0]).decode()
-        return
-    assert len(tasks) >= 2
-    assert unpack(task, root, settings) == tasks  # from its marker
-    *records, last = [record for one in tasks for record in open_split(one.splits[0], settings, None, root)[1]]
-    assert isinstance(last, Reject)
-    assert "cut short" in last.reason
-    texts = [" ".join(record.tokens) for record in records if not isinstance(record, Reject)]
-    assert len(texts) > 100
-    assert texts == TEXT.splitlines()[: len(texts)]
 
 
 def test_large_files_that_cannot_be_opened_are_told_together_at_the_door(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
 
 
 def test_standard_input_is_embedded_as_a_file_of_it_is(
-    embed: Command, piped: Callable[[bytes], None], corpus: Path, tmp_path: Path
+    embed: Command, piped: Callable[[bytes], None], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("transforms.inputs.byte_source.PIPED_BYTES", 50)  # of several objects in the store
     piped(gzip.compress((corpus / "a.txt").read_bytes()))
     assert embed(tmp_path / "piped", inputs=["-"]) == Exit.COMPLETE
     assert embed(tmp_path / "file", inputs=[str(corpus / "a.txt")]) == Exit.COMPLETE
@@ -59,13 +60,18 @@ def test_what_can_and_can_t_come_from_standard_input(
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.parametrize("asked", [["--dry-run"], []])
+@pytest.mark.parametrize(("asked", "code"), [(["--dry-run"], Exit.BAD_LOCATION), ([], Exit.INCOMPLETE)])
 def test_damaged_standard_input_is_named_as_such(
-    embed: Command, piped: Callable[[bytes], None], tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
+    embed: Command,
+    piped: Callable[[bytes], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    asked: list[str],
+    code: Exit,
 ) -> None:
     piped(gzip.compress(b"the cat sat\n" * 5000)[:-30])
-    assert embed(tmp_path / "store", "--quiet", *asked, inputs=["-"]) == Exit.BAD_LOCATION
-    assert "elmo-store embed: stdin: the gzip stream is cut short" in capsys.readouterr().err
+    assert embed(tmp_path / "store", "--quiet", *asked, inputs=["-"]) == code
+    assert "stdin: the gzip stream is cut short" in capsys.readouterr().err
 
 
 def test_a_dry_run_shows_the_first_records_and_what_the_job_comes_to_and_writes_nothing(

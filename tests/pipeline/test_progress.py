@@ -15,7 +15,7 @@ from pipeline.main import main
 from pipeline.progress import repeated
 from pipeline.progress.bars import Screen, follow, shown
 from pipeline.progress.snapshot import ProgressReader, Snapshot
-from transforms.runtime.work import BLOBS, PLAN, PROBLEM, READ, START, UNPACKED
+from transforms.runtime.work import PLAN, PROBLEM, READ, START
 
 
 class Terminal(io.StringIO):
@@ -52,10 +52,10 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     reader = ProgressReader(root, clock=lambda: now[0])
     assert reader.look().stage == "starting"
     begin(root)
-    read(root, "00000-00000")  # of an earlier run: done, but no part of the rate
+    read(root, "00000")  # of an earlier run: done, but no part of the rate
     assert reader.look().line() == "reading and tokenising: 1 of 4 pieces of the input"
     now[0] = 1010.0
-    read(root, "00001-00000")
+    read(root, "00001")
     assert reader.look().line() == "reading and tokenising: 2 of 4 pieces of the input, 0:00:20 left"
     plan(root)
     written(root, 0)
@@ -71,19 +71,6 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     assert reader.look().line() == "finishing: 10 shards written"
     root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}})
     assert reader.look().line() == "complete: 1,000 tokens in 10 shards"
-
-
-def test_a_compressed_file_counts_when_it_is_unpacked_and_blob_by_blob_when_it_is_read(root: Root) -> None:
-    reader = ProgressReader(root)
-    begin(root, pieces=2)
-    root.put(f"{BLOBS}/00001-00000", b"")
-    assert reader.look().extent == (0, 3)
-    root.put(f"{BLOBS}/00001-00001", b"")
-    root.put_json(f"{UNPACKED}/00001.json", [])
-    read(root, "00000-00000", "00001-00000")
-    assert reader.look().extent == (3, 4)
-    read(root, "00001-00001")
-    assert reader.look().extent == (4, 4)
 
 
 def test_a_second_run_of_the_job_has_a_rate_of_its_own(root: Root) -> None:

@@ -26,14 +26,13 @@ from hypothesis import strategies as st
 from tests.transforms.reading import records, tokens, write
 from transforms.inputs.files import find_files, known_format
 from transforms.inputs.records import (
-    Blob,
     ByteRange,
     FileIdentity,
     InputError,
+    Piped,
     ReadSettings,
     RowGroups,
     Split,
-    Stream,
     WholeFile,
     describe_files,
     input_fingerprint,
@@ -116,7 +115,7 @@ def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
         ("b.jsonl", 0, 250), ("b.jsonl", 250, 500), ("b.jsonl", 500, 600),
         ("c.txt", 0, 250), ("c.txt", 250, 500), ("c.txt", 500, 600),
     ]  # fmt: skip
-    assert [(Path(split.url).name, type(split)) for split in splits[9:]] == [("d.tok.gz", Stream), ("e.tok", Stream)]
+    assert [(Path(split.url).name, type(split)) for split in splits[9:]] == [("d.tok.gz", WholeFile), ("e.tok", WholeFile)]
     assert {split.line_ends for split in splits if split.format == "text"} == {"break"}
     files = describe_files(splits)
     assert [(Path(file["url"]).name, file["format"], file["guessed"], file["pieces"]) for file in files] == [
@@ -139,9 +138,8 @@ EVERY_KIND: list[Split] = [
     ByteRange(0, "/a.txt", "text", V1, True, "space", start=0, stop=10),
     ByteRange(1, "/a.txt", "text", V1, True, "space", start=10, stop=30),
     RowGroups(3, "/c.parquet", "parquet", V1, start=0, stop=2),
-    Stream(4, "/d.csv", "csv", V1),
+    Piped(4, "stdin", "csv", V1),
     WholeFile(5, "/é.tok", "lines", V1),
-    Blob(6, "/d.csv", "csv", V1, path="_work/blobs/00004-00000", damage="it is cut short"),
 ]
 
 
@@ -178,7 +176,7 @@ def test_a_web_server_without_ranges(tmp_path: Path) -> None:
         try:
             url = f"http://127.0.0.1:{server.server_port}/a.tok"
             (split,) = plan_splits([url], range_bytes=30)
-            assert split == Stream(0, url, "lines", split.identity, guessed=True)
+            assert split == WholeFile(0, url, "lines", split.identity, guessed=True)
             assert tokens(list(read_split(split, ReadSettings()))) == [["a", "b"]] * 100
             with pytest.raises(InputError, match="no such file or folder"):
                 plan_splits([url + "x"])
@@ -199,7 +197,7 @@ def test_https_is_read_in_one_pass(tmp_path: Path) -> None:
         try:
             url, options = f"https://127.0.0.1:{server.server_port}/a.tok", {"ssl": False}  # nobody signed the certificate
             splits = plan_splits([url], range_bytes=300, storage_options=options)
-            assert [type(split) for split in splits] == [Stream]  # fsspec does not say whether this server has ranges
+            assert [type(split) for split in splits] == [WholeFile]  # fsspec does not say whether this server has ranges
             assert splits[0].identity.version.startswith("Last-Modified=")
             found = [record for split in splits for record in read_split(split, ReadSettings(), options)]
             assert tokens(found) == [["a", str(i)] for i in range(100)]

@@ -68,15 +68,3 @@ def _cut(held: bytes, unit: str, at_end: bool) -> int | None:
         end = _ENDED.search(window) or _LINE.search(held, LIMIT)
         return end.end() if end else None
     return None
-
-
-def last_boundary(text: bytes | bytearray, unit: str) -> int:
-    """The last byte with which a unit begins in ``text``, whose end is not the end of the file; 0 if none does but the first."""
-    if unit == LINE:
-        return text.rfind(b"\n") + 1
-    for pattern in (_BLANK, _ENDED, _LINE) if unit == TEXT else (_BLANK,):
-        start = max(0, len(text) - LIMIT)
-        ends = [match.end() for match in pattern.finditer(text, start) if match.end() < len(text)]
-        if ends:
-            return ends[-1]
-    return 0

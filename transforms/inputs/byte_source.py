@@ -5,7 +5,7 @@ Truncation and corruption are `InputError`s that name the file and the byte.
 
 import codecs
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
 
@@ -14,7 +14,7 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, identity_of, input_errors
-from transforms.inputs.records import Blob, ByteRange, DamagedInputError, InDocument, InputError, Split, begins_file
+from transforms.inputs.records import ByteRange, DamagedInputError, InDocument, InputError, Piped, Split, begins_file
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
@@ -22,6 +22,18 @@ UTF8 = ("utf-8", "utf8")
 # Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
 # refused: it would fill a disk with nothing.
 BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
+PIPED_BYTES = 32 << 20  # of an object that holds a piece of standard input
+
+
+def piped_paths(size: int) -> list[str]:
+    """Where the store holds ``size`` bytes of standard input: `PIPED_BYTES` in each object but the last."""
+    return [f"_work/stdin/{number:05d}" for number in range(-(-size // PIPED_BYTES))]
+
+
+def put_piped(root: Root, file: BinaryIO, size: int) -> None:
+    """Put the ``size`` bytes of standard input in ``file`` where `piped_paths` says."""
+    for path in piped_paths(size):
+        root.put(path, file.read(PIPED_BYTES))
 
 
 class ByteSource:
@@ -39,7 +51,7 @@ class ByteSource:
         encoding: str = "utf-8",
         root: Root | None = None,
     ) -> None:
-        """``root``: the store, in which blobs stand."""
+        """``root``: the store, which holds what came from standard input."""
         self.split, self.url = split, split.url
         self.n_positions = self.n_ordinals = 0
         self.ends_in = InDocument(0)
@@ -63,15 +75,7 @@ class ByteSource:
         yield from chunks
 
     def _text(self) -> Iterator[bytes]:
-        if isinstance(self.split, Blob):
-            if self._root is None:
-                raise InputError(self.url, f"its blob {self.split.path} is in a store, and none was given")
-            data = self._root.get(self.split.path)
-            self._count(len(data))
-            yield data
-            if self.split.damage:
-                raise DamagedInputError(self.url, self.split.damage)
-        elif isinstance(self.split, ByteRange):
+        if isinstance(self.split, ByteRange):
             yield from self._range(self.split)
         elif self._encoding in UTF8:
             yield from self._decompressed()
@@ -111,6 +115,14 @@ class ByteSource:
 
     def _stored(self) -> Iterator[bytes]:
         """The whole file as it is stored, counted."""
+        if isinstance(self.split, Piped):
+            if self._root is None:
+                raise InputError(self.url, "what came from standard input is in a store, and none was given")
+            for path in piped_paths(self.split.identity.size):
+                data = self._root.get(path)
+                self._count(len(data))
+                yield data
+            return
         with self.open() as file:
             try:
                 while data := file.read(READ_BYTES):

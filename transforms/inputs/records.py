@@ -115,8 +115,8 @@ class WholeFile(_Split, frozen=True, tag=True):
     """A file that is read from its beginning to its end."""
 
 
-class Stream(_Split, frozen=True, tag=True):
-    """A large file that can't be read from its middle: it is unpacked into blobs first."""
+class Piped(_Split, frozen=True, tag=True):
+    """Standard input, whose bytes the launcher put into the store."""
 
 
 class FileRange(_Split, frozen=True, kw_only=True):
@@ -134,19 +134,12 @@ class RowGroups(FileRange, frozen=True, tag=True):
     """Row groups of a Parquet file."""
 
 
-class Blob(_Split, frozen=True, kw_only=True, tag=True):
-    """A run of a stream's records, decompressed and in UTF-8, which stands at ``path`` in the store."""
-
-    path: str
-    damage: str = ""  # of the stream, which can't be read after this blob
-
-
-Split = WholeFile | Stream | ByteRange | RowGroups | Blob
+Split = WholeFile | Piped | ByteRange | RowGroups
 
 
 def begins_file(split: Split) -> bool:
-    """Whether a split has its file's beginning; of the blobs of a stream, whose beginning was looked at before, none counts."""
-    return not isinstance(split, Blob) and not (isinstance(split, FileRange) and split.start)
+    """Whether a split has its file's beginning."""
+    return not (isinstance(split, FileRange) and split.start)
 
 
 S = TypeVar("S", bound=_Split)
@@ -164,12 +157,11 @@ class ReadTask:
 
     index: int  # in input order
     splits: tuple[Split, ...]
-    blob: int = 0  # the blobs of one stream are tasks of the same index
 
     @property
     def name(self) -> str:
         """Of its marker and its scratch parts."""
-        return f"{self.index:05d}-{self.blob:05d}"
+        return f"{self.index:05d}"
 
 
 class InDocument(NamedTuple):

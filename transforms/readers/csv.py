@@ -8,13 +8,13 @@ another length than the first is refused.
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Blob, ReadSettings, Reject
+from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import RawRecord, asked_fields, check_names, text_field
-from transforms.readers.lines import Line, LongLine, cut_raw, lines_of, split_lines
+from transforms.readers.lines import Line, LongLine, cut_raw, lines_of
 
 SEPARATORS = ",;\t|"
 
@@ -23,8 +23,8 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord |
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
     lines = map(_decoded, lines_of(source, settings.max_line_bytes))
-    _, rows = _rows(lines, source.split.format, text_field(settings))
-    numbered = settings.text_field.isdecimal() and not isinstance(source.split, Blob)  # a blob has a row of numbers
+    rows = _rows(lines, source.split.format, text_field(settings))
+    numbered = settings.text_field.isdecimal()
     names: Sequence[str] = ()
     own = asked_fields(settings)
     position = 0
@@ -47,42 +47,6 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord |
     source.n_positions = position
 
 
-def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, blob_bytes: int) -> Iterator[bytes]:
-    """Whole rows, about ``blob_bytes`` a blob, each blob with the row of names before them.
-
-    Where fields go by number, that row is ``1,2,3`` …, which a reader takes for names in a blob.
-    """
-    csv.field_size_limit(settings.max_line_bytes)
-    held: list[bytes] = []  # lines since the last cut
-    size = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal size
-        for line in split_lines(iter(text), settings.max_line_bytes):
-            # A line that is too long to be held stays too long, and begins as it did.
-            held.append((line.head.ljust(settings.max_line_bytes + 1) if isinstance(line, LongLine) else line) + b"\n")
-            size += len(held[-1])
-            yield _decoded(LongLine(line.head) if isinstance(line, LongLine) else held[-1][:-1])
-
-    separator, rows = _rows(lines(), input_format, text_field(settings))
-    names = b""
-    for row in rows:
-        if isinstance(row, list) and not names:
-            if settings.text_field.isdecimal():
-                names = separator.join(str(i + 1) for i in range(len(row))).encode() + b"\n"
-            else:
-                names = b"".join(held)
-                held.clear()
-                size = len(names)
-        elif names and size >= blob_bytes:
-            yield names + b"".join(held)
-            held.clear()
-            size = len(names)
-    if held:
-        # A line that damage cuts short is one without an end, which its reader tells from a whole one.
-        yield names + b"".join(held).removesuffix(b"\n")
-
-
 def _separator(first: str, field: str) -> str:
     """What separates the fields of CSV whose first line is ``first``."""
     for separator in SEPARATORS:
@@ -97,18 +61,13 @@ def _decoded(line: Line) -> str:
     return data.decode("utf-8", "surrogateescape") + "\n"
 
 
-def _rows(lines: Iterator[str], input_format: str, field: str) -> tuple[str, Iterator[list[str] | csv.Error]]:
-    """What separates the fields, of which ``field`` holds the text, and the rows of a file."""
+def _rows(lines: Iterator[str], input_format: str, field: str) -> Iterator[list[str] | csv.Error]:
+    """The rows of a file that are not blank, or why there is none; ``field`` holds the text."""
     first = next(lines, "")
     plain = input_format == "tsv"  # without quotes
     separator = "\t" if plain else _separator(first, field)
     every = chain([first], lines)
     reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
-    return separator, _given(reader)
-
-
-def _given(reader: Iterator[list[str]]) -> Iterator[list[str] | csv.Error]:
-    """Rows that are not blank, or why there is none."""
     while True:
         try:
             row = next(reader)

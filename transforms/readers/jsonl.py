@@ -39,25 +39,6 @@ def is_array(head: bytes) -> bool:
     return head.removeprefix(BOM_UTF8).lstrip()[:1] == b"["
 
 
-def json_blobs(chunks: Chunks, settings: ReadSettings, blob_bytes: int) -> Iterator[bytes]:
-    """The elements of an array, about ``blob_bytes`` a blob, as arrays. Where it stops being JSON, the last blob does."""
-    held: list[bytes] = []
-    size = 0
-    end = b"]"
-    try:
-        for value in _items(chunks, settings.max_line_bytes):
-            held.append(_encoded(value))
-            size += len(held[-1])
-            if size >= blob_bytes:
-                yield b"[" + b",\n".join(held) + b"]"
-                held, size = [], 0
-    except (ijson.JSONError, ValueError):  # as the reader has it
-        end = b""
-        _read_on(chunks)
-    if held or not end:
-        yield b"[" + b",\n".join(held) + end
-
-
 def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
         line = text_of(data, position, settings.max_line_bytes)
@@ -135,16 +116,6 @@ def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
             yield builder.value if deepest <= MOST_DEPTH else TOO_DEEP
             builder, deepest = ijson.ObjectBuilder(), 1
             bounded.element_bytes = 0
-
-
-def _encoded(value: Any) -> bytes:
-    """One element again. What is nested too deeply stays so; a number beyond all floats is refused."""
-    if value is TOO_DEEP:
-        return b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
-    try:
-        return json.dumps(value, allow_nan=False).encode("ascii")
-    except ValueError as error:
-        return json.dumps(f"an element that can't be written as JSON: {error}").encode("ascii")
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -6,8 +6,6 @@ Everything below ``_work/`` is removed when the store is complete; ``_shards/`` 
 START = "_work/start.json"  # by the launcher: when this run started, how many pieces the input has
 MODEL = "_work/model.safetensors"  # by the launcher: the weights, so that workers need nothing but the store
 TASK_LIST = "_work/tasks.jsonl"  # by the launcher: every task of the input, a JSON object a line
-UNPACKED = "_work/unpacked"  # by stage A: one marker a large stream that was cut into blobs
-BLOBS = "_work/blobs"  # by stage A: their text
 READ = "_work/read"  # by stage A: one marker a task
 BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't be read
 DEVICE = "_work/device"  # by the first worker that computes, unless the job is for CPUs: "cpu", or "cuda" and the card's name

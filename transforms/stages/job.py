@@ -30,7 +30,6 @@ class Job:
         shards_per_call: at most, of one call of the engine.
         known: what of the job a collection has already.
         input_storage_options: for the input's files.
-        unpack: the input has large streams that can't be read from their middle.
         read_processes: of each worker, to read and tokenise.
         max_reject_rate: of records that are not blank.
         resumed: an earlier run of this job may have done some of it.
@@ -51,7 +50,6 @@ class Job:
     shards_per_call: int = 1
     known: KnownSource | None = None
     input_storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
-    unpack: bool = False
     read_processes: int = 1
     max_reject_rate: float = 1.0
     resumed: bool = False

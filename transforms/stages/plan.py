@@ -27,7 +27,7 @@ from transforms.inputs.records import InDocument, ReadSettings, ReadTask, Scratc
 from transforms.runtime.owner import retries_of, run_name
 from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
-from transforms.stages.split import all_tasks
+from transforms.stages.split import listed_tasks
 from transforms.stages.tokenise import marked_result
 
 NUMBER, SHARDS = "number", "shards"
@@ -98,7 +98,7 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
     parts: list[PartPlan] = []
     sentence = row = 0
     offsets: dict[str, tuple[int, int, tuple[str, int]]] = {}  # of the next range of each file
-    for result in sorted(results, key=lambda result: (result.task.index, result.task.blob)):
+    for result in sorted(results, key=lambda result: result.task.index):
         url = result.task.splits[0].url
         position, ordinal, document = offsets.get(url, (0, 0, ("", 0)))
         after = document_of(result.ends_in, url, position, document)
@@ -284,7 +284,7 @@ def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPla
         return marked
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        results = list(pool.map(result, all_tasks(root)))
+        results = list(pool.map(result, listed_tasks(root)))
     plan = make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
     return replace(plan, n_skipped=sum(result.n_skipped for result in results))
 

@@ -1,14 +1,13 @@
-"""Stage A, before reading: files → the splits and tasks that workers read, and large streams → blobs of whole records.
+"""Stage A, before reading: files → the splits and tasks that workers read.
 
 Large files are read in ranges, small ones in runs. The launcher looks at the first bytes of files large enough to be cut, the
 footers of large Parquet files, and the fields of one file of each format that has fields: what it reads alone does not grow with
 the number of small files. Nothing here depends on how many workers there are, so neither do the parts.
 
-A stream that can't be read from its middle is unpacked by one pass, which decompresses (or decodes) it and cuts it where a record
-begins. The list of the input's tasks is in the scratch area: as a part of the job's graph it would meet runners' limits.
+A file that can't be read from its middle is one task, whatever its size. The list of the input's tasks is in the scratch area: as
+a part of the job's graph it would meet runners' limits.
 """
 
-import hashlib
 import logging
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,41 +19,33 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from elmo_store.errors import StoreError
-from elmo_store.storage.json_values import convert, decode_lines
+from elmo_store.storage.json_values import decode_lines
 from elmo_store.storage.root import Root
-from transforms.inputs.boundaries import UNITS, last_boundary, unit_of
-from transforms.inputs.byte_source import UTF8, ByteSource
-from transforms.inputs.decompress import Chunks, checked_compression, decompressed
+from transforms.inputs.boundaries import UNITS
+from transforms.inputs.byte_source import UTF8
+from transforms.inputs.decompress import checked_compression, decompressed
 from transforms.inputs.files import InputFile, fetcher, filesystem_of, find_files, input_errors, known_format
 from transforms.inputs.records import (
     FORMATS,
     MIB,
     PLAIN_FORMATS,
-    Blob,
     ByteRange,
     DamagedInputError,
-    FileIdentity,
     InputError,
     ReadSettings,
     ReadTask,
     RowGroups,
     Split,
-    Stream,
     WholeFile,
     split_as,
     together,
 )
-from transforms.readers.csv import csv_blobs
-from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
+from transforms.readers.jsonl import is_array
 from transforms.readers.lines import check_not_json
 from transforms.readers.parquet import row_group_bytes
-from transforms.runtime.results import note_bad_files
-from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
+from transforms.runtime.work import TASK_LIST
 from transforms.text.looks import SAMPLE_BYTES, is_sentence_a_line, line_ends_of
 
-BLOB_BYTES = 8 * MIB
-MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
 RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to keep all cores busy
 TASK_BYTES = 8 * MIB  # small files that are read as one task, together at most …
 TASK_FILES = 256  # … and at most so many
@@ -78,7 +69,7 @@ def plan_splits(
     ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text; one that begins with tokenised
     sentences, one a line, is read so, and JSON lines that would be plain text are refused. Files larger than ``range_bytes``
     are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL) or runs of row groups of about so many
-    (Parquet). Any other large one is a stream, to be unpacked: compressed, in another encoding than UTF-8, CSV, a JSON array.
+    (Parquet). Any other is read whole: compressed, in another encoding than UTF-8, CSV, a JSON array.
     InputError for anything that can't be read, or a file without the wanted fields.
     """
     if input_format not in ("auto", *FORMATS):
@@ -173,7 +164,7 @@ def tell_looks(urls: Sequence[str]) -> None:
 
 
 def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
-    """Splits in tasks, in order: ranges, blobs and large files alone, runs of small whole files together."""
+    """Splits in tasks, in order: ranges and large files alone, runs of small whole files together."""
     index = size = 0
     run: list[Split] = []
     for split in splits:
@@ -216,9 +207,9 @@ def _cut(
     compression = checked_compression(file.url, head)
     if file.format == "json" and not compression and settings.encoding in UTF8 and not is_array(head):
         file = replace(file, format="jsonl")
-    # In CSV and JSON arrays, where a record begins is known to who read all before it.
+    # In CSV and JSON arrays, where a record begins is known only after reading all before it.
     if in_order_only or compression or settings.encoding not in UTF8 or file.format not in UNITS:
-        yield split_as(Stream, file)
+        yield file
         return
     if file.format == "text":
         ends = settings.line_ends
@@ -278,116 +269,3 @@ def write_tasks(root: Root, tasks: Iterable[ReadTask]) -> None:
 def listed_tasks(root: Root) -> list[ReadTask]:
     """The tasks of the job as they were listed, in input order."""
     return decode_lines(root.get(TASK_LIST), ReadTask)
-
-
-def all_tasks(root: Root) -> Iterator[ReadTask]:
-    """The tasks of the job in input order, those of blobs in place of what was unpacked into them.
-
-    RuntimeError for a stream that is not unpacked.
-    """
-    for task in listed_tasks(root):
-        if not isinstance(task.splits[0], Stream):
-            yield task
-            continue
-        blobs = unpacked(root, task)
-        if blobs is None:
-            raise RuntimeError(f"{task.splits[0].url} is not unpacked: run the same command again")
-        yield from blobs
-
-
-def unpack(
-    task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None
-) -> list[ReadTask]:
-    """The task itself, or those of its blobs; none of a stream that can't be read, of which word is left."""
-    stream = task.splits[0]
-    if not isinstance(stream, Stream):
-        return [task]
-    done = unpacked(root, task)
-    if done is not None:
-        return done
-    try:
-        return _unpack(ByteSource(stream, storage_options, encoding=settings.encoding), root, task, settings)
-    except InputError as error:
-        note_bad_files(root, f"stream-{task.name}", error)
-        return []
-
-
-def unpack_local(path: str, identity: FileIdentity, task: ReadTask, root: Root, settings: ReadSettings) -> None:
-    """Unpack ``task`` from a copy of its bytes on this machine."""
-    if unpacked(root, task) is None:
-        copy = replace(task.splits[0], url=path, identity=identity)
-        _unpack(ByteSource(copy, encoding=settings.encoding), root, task, settings)
-
-
-def unpacked(root: Root, task: ReadTask) -> list[ReadTask] | None:
-    """The tasks of the blobs of ``task``; None unless all of it is unpacked."""
-    try:
-        whole, *blobs = convert(root.get_json(_marker(task)), list[ReadTask])
-    except (StoreError, OSError, ValueError):
-        return None
-    return blobs if whole == task else None
-
-
-def _marker(task: ReadTask) -> str:
-    return f"{UNPACKED}/{task.index:05d}.json"
-
-
-def _unpack(source: ByteSource, root: Root, task: ReadTask, settings: ReadSettings) -> list[ReadTask]:
-    stream = task.splits[0]
-    damage: list[str] = []
-    input_format, ends, blobs = _blobs(Chunks(_until_damage(source.text(), settings, damage)), stream.format, settings)
-    splits: list[Blob] = []
-
-    def put(data: bytes) -> None:
-        path = f"{BLOBS}/{task.index:05d}-{len(splits):05d}"
-        root.put(path, data)
-        identity = FileIdentity(len(data), f"sha256={hashlib.sha256(data).hexdigest()}")
-        splits.append(split_as(Blob, stream, path=path, format=input_format, line_ends=ends, identity=identity))
-
-    for data in blobs:
-        put(data)
-    if damage:
-        if not splits:
-            put(b"")
-        splits[-1] = replace(splits[-1], damage=damage[0])
-    tasks = [ReadTask(task.index, (split,), number) for number, split in enumerate(splits)]
-    root.put_json(_marker(task), msgspec.to_builtins([task, *tasks]))
-    return tasks
-
-
-def _until_damage(text: Iterator[bytes], settings: ReadSettings, damage: list[str]) -> Iterator[bytes]:
-    """``text``; where a damaged file is to be rejected, up to its damage, which is then told in ``damage``."""
-    try:
-        yield from text
-    except DamagedInputError as error:
-        if settings.on_bad_file != "reject":
-            raise
-        damage.append(error.reason)
-
-
-def _blobs(chunks: Chunks, input_format: str, settings: ReadSettings) -> tuple[str, str, Iterator[bytes]]:
-    """The format of a stream's blobs, what its beginning says about the line ends of running text, and runs of whole records."""
-    if input_format in ("csv", "tsv"):
-        return input_format, "auto", csv_blobs(chunks, input_format, settings, BLOB_BYTES)
-    if input_format == "json":
-        if is_array(chunks.peek(HEAD_BYTES)):
-            return input_format, "auto", json_blobs(chunks, settings, BLOB_BYTES)
-        input_format = "jsonl"
-    ends = "auto"
-    if input_format == "text":
-        ends = line_ends_of(chunks.peek(SAMPLE_BYTES)) if settings.line_ends == "auto" else settings.line_ends
-    return input_format, ends, _unit_blobs(chunks, unit_of(input_format, ends))
-
-
-def _unit_blobs(chunks: Iterable[bytes], unit: str) -> Iterator[bytes]:
-    """Text cut where a unit begins."""
-    held = bytearray()
-    for chunk in chunks:
-        held += chunk
-        if len(held) >= BLOB_BYTES:
-            cut = last_boundary(held, unit) or (len(held) if len(held) >= MOST_BYTES else 0)
-            if cut:
-                yield bytes(held[:cut])
-                del held[:cut]
-    if held:
-        yield bytes(held)

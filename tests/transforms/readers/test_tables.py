@@ -11,23 +11,17 @@ from hypothesis import strategies as st
 
 from elmo_store.storage.root import Root
 from tests.examples import examples
-from tests.transforms.reading import one_split, records, rejects, tokens, write
+from tests.transforms.reading import records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import (
-    Blob,
     InDocument,
     InputError,
     ReadSentence,
     ReadSettings,
-    ReadTask,
-    Record,
-    Stream,
     WholeFile,
-    split_as,
 )
-from transforms.readers import open_split, read_split
-from transforms.stages import split as split_stage
-from transforms.stages.split import plan_splits, read_tasks, unpack
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import tokenise_task
 
 WORDS = ReadSettings(tokenizer="whitespace")
@@ -142,34 +136,21 @@ def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("kind", ["lines", "text", "jsonl"])
-def test_a_large_stream_becomes_blobs_that_read_as_it_does(
+def test_a_large_file_that_cannot_be_cut_reads_as_a_plain_one(
     tmp_path: Path, kind: str, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = {"lines": "word {} here\n", "text": "It is {} here. And there.\n\n", "jsonl": '{{"text": "It is {}. So."}}\n'}[kind]
     data = "".join(line.format(i) for i in range(3000)).encode()
+    whole = records(write(tmp_path / "plain", data), kind)
     path = write(tmp_path / f"a{suffix}", gzip.compress(data) if suffix else data.decode().encode("utf-16"))
     read = ReadSettings(encoding="utf-8" if suffix else "utf-16")
-    monkeypatch.setattr(split_stage, "BLOB_BYTES", 10_000)
     for place in ("stages.split.SAMPLE_BYTES", "inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 3000)
-    root = Root(tmp_path / "store")
     (task,) = read_tasks(plan_splits([str(path)], kind, read, range_bytes=1000))
-    assert isinstance(task.splits[0], Stream)
-    blobs = unpack(task, root, read)
-    assert len(blobs) > 3
-    found = [
-        tuple(r.tokens) for blob in blobs for r in read_split(blob.splits[0], read, root=root) if isinstance(r, ReadSentence)
-    ]
-    whole = split_as(WholeFile, task.splits[0])
-    assert found == [tuple(r.tokens) for r in read_split(whole, read) if isinstance(r, ReadSentence)]
-    kept, other = (split.path for blob in blobs[:2] for split in blob.splits if isinstance(split, Blob))
-    held = {place: root.get(place) for place in (kept, other)}
-    root.put(other, bytes(len(held[other])))  # of an earlier version of the file
-    root.remove(split_stage._marker(task))
-    assert unpack(task, root, read) == blobs
-    assert {place: root.get(place) for place in held} == held
-    path.unlink()
-    assert unpack(task, root, read) == blobs  # done is not done again
+    (split,) = task.splits
+    assert isinstance(split, WholeFile)
+    assert list(read_split(split, read)) == whole
+    assert len(whole) >= 3000
 
 
 def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
@@ -210,32 +191,13 @@ TABLES: dict[str, tuple[str, str, str]] = {  # name → format, text, text field
 }
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", list(TABLES))
-def test_a_large_table_becomes_blobs_that_read_as_it_does(
-    tmp_path: Path, name: str, packed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compressed_table_reads_as_a_plain_one(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, text, field = TABLES[name]
     data = text.encode("utf-8", "surrogateescape" if "\udcff" in text else "strict")
-    path = write(tmp_path / "a.data", gzip.compress(data) if packed else data)
     read = ReadSettings(text_field=field, max_line_bytes=4096)
-    monkeypatch.setattr(split_stage, "BLOB_BYTES", 200)
+    whole = records(write(tmp_path / "plain", data), kind, read)
     for place in ("inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 300)
-    root = Root(tmp_path / "store")
-    task = ReadTask(0, (split_as(Stream, one_split(path, kind, read)),))
-    blobs = unpack(task, root, read)
-    assert len(blobs) > 4 or name == "empty"
-
-    def shown(record: Record, first: int) -> tuple[object, ...]:
-        what = record.tokens if isinstance(record, ReadSentence) else record.reason.partition("from here on")[0]
-        return record.position + first, record.within, record.id, what
-
-    found, first = [], 0
-    for blob in blobs:
-        source, some = open_split(blob.splits[0], read, None, root)
-        found += [shown(record, first) for record in some]
-        first += source.n_positions
-    whole = [shown(record, 0) for record in records(path, kind, read)]
-    assert found == whole
+    assert records(write(tmp_path / "packed", gzip.compress(data)), kind, read) == whole
     assert len(whole) > 60 or name == "empty"
