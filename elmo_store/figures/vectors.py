@@ -17,7 +17,6 @@ Float = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]
 MAP_POINTS = 600
 OFTEN = 8  # occurrences that a word needs to be measured
-USES = 64  # of them, at most, that tell how many uses it has
 _FUNCTION = (  # of English, of 4 letters or more: what they are near to tells little
     "about also although always among another anything because been before being between both cannot could does doing done "
     "down during each either else even ever every everything from getting going gone have having here however instead into "
@@ -160,19 +159,7 @@ def occurrences(tokens: Iterable[str]) -> dict[str, Int]:
     return {token: np.array(rows) for token, rows in rows_of_tokens(tokens).items() if len(rows) >= OFTEN}
 
 
-def telling_words(rows: Mapping[str, Int], vectors: Float, n_words: int = 4) -> list[str]:
-    """Words to show neighbours of: those whose occurrences fall into two groups most clearly, as words with several uses do.
-
-    They are in lower case, of 4 letters or more, and no function words of English. How clearly is the variance of a word's unit
-    vectors along the direction of most, times its share of the whole: a word that merely occurs anywhere varies in every
-    direction. It is taken of at most `USES` evenly chosen occurrences.
-    """
-
-    def clearness(word: str) -> float:
-        chosen = rows[word][np.linspace(0, len(rows[word]) - 1, min(USES, len(rows[word]))).round().astype(np.int64)]
-        units = unit(vectors[chosen])
-        variances = np.linalg.svd(units - units.mean(axis=0), compute_uv=False) ** 2 / len(units)
-        return float(variances[0] ** 2 / max(float(variances.sum()), 1e-12))
-
+def common_words(rows: Mapping[str, Int], n_words: int = 4) -> list[str]:
+    """Words to show neighbours of: the commonest in lower case, of 4 letters or more, that are no function words of English."""
     fit = [word for word in rows if len(word) >= 4 and word.isalpha() and word.islower() and word not in FUNCTION_WORDS]
-    return sorted(fit, key=lambda word: (-clearness(word), word))[:n_words]
+    return sorted(fit, key=lambda word: (-len(rows[word]), word))[:n_words]

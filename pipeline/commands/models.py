@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.cli import locations
@@ -13,7 +12,6 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
-    add_option(parser, "--json", "print JSON, sizes in bytes", False, "a table")
     convert = actions.add_parser(
         "convert",
         help="write any model as weights.safetensors and options.json",
@@ -43,9 +41,6 @@ def _list(args: argparse.Namespace) -> int:
     from model.files.registry import available_models
 
     models = available_models()
-    if args.json:
-        print(json.dumps([asdict(model) for model in models], indent=2))
-        return Exit.COMPLETE
     width = max((len(model.name) for model in models), default=0)
     for model in models:
         size = f"{model.bytes / 1e6:,.1f} MB" if model.bytes else "generated"

@@ -1,7 +1,6 @@
 """``elmo-store verify STORE``: is a store what it says? Reads every object and reports every fault."""
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import locations
@@ -29,7 +28,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_option(parser, "--recompute", "also embed N random sentences again and compare their vectors", 0, type=natural)
     add_store_model(parser, "--recompute")
-    add_option(parser, "--json", "print the report as JSON", False, "text")
     add_storage_options(parser, "the store")
     add_quiet(parser, "no progress; print faults only")
 
@@ -69,27 +67,9 @@ def _run(args: argparse.Namespace) -> int:
         else:
             recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}
             faults += [Fault(text) for text in result.faults]
-    if args.json:
-        print(json.dumps(_as_json(args.url, report, faults, recomputed), indent=2))
-    elif faults or not args.quiet:
+    if faults or not args.quiet:
         print(_as_text(report, faults, recomputed))
     return Exit.DAMAGED if faults else Exit.COMPLETE
-
-
-def _as_json(url: str, report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "url": url,
-        "sound": not faults,
-        "deep": report.deep,
-        "quick": report.quick,
-        "by_size": report.by_size,
-        "shards": report.shards,
-        "sentences": report.sentences,
-        "objects": report.objects,
-        "bytes": report.bytes,
-        "recomputed": recomputed or None,
-        "faults": [fault.text for fault in faults],
-    }
 
 
 def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any]) -> str:

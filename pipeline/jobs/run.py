@@ -1,5 +1,6 @@
 """A job at work: run its pipeline with progress on the screen, then the summary or why work is left. Exit codes as `Exit`."""
 
+import shlex
 import sys
 import time
 from collections.abc import Collection
@@ -19,12 +20,11 @@ from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.importing import is_installed
 from pipeline.cli.signals import heed, name_of, say
 from pipeline.jobs.output import differences, tidy
 from pipeline.progress.bars import Screen, shown
 from pipeline.progress.metrics import Meter
-from pipeline.progress.summary import next_commands, next_steps, summary
+from pipeline.progress.summary import next_steps, summary
 from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import is_local, name_job
 from pipeline.runners.flink import address_of
@@ -232,7 +232,8 @@ def say_next(root: Root, manifest: Manifest) -> None:
     for line in next_steps(root, manifest):
         print(f"    {line}")
     print("or look at it:")
-    for line in next_commands(root, is_installed):
+    options = " --storage-options …" if root.storage_options else ""
+    for line in (f"elmo-store {name} {shlex.quote(str(root))}{options}" for name in ("info", "report", "explore")):
         print(f"    {line}")
 
 

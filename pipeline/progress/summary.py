@@ -1,7 +1,6 @@
 """What a finished job says: counts, bytes, speed, and what to do next in three lines of Python. Pure."""
 
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from elmo_store.format.layout import REJECTS, have_layers
@@ -62,14 +61,6 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
     if retries := int(sums.get("retries", 0)):
         rows["storage"] = f"{retries:,} requests failed in passing and were repeated"
     return rows
-
-
-def next_commands(root: Root, have: Callable[[str], bool]) -> list[str]:
-    """Commands that show the store and work in this environment; ``have`` says whether a module is installed."""
-    needs = {"report": ("matplotlib",), "explore": ("starlette", "uvicorn", "duckdb", "faiss")}
-    options = " --storage-options …" if root.storage_options else ""
-    possible = [name for name, modules in needs.items() if all(map(have, modules))]
-    return [f"elmo-store {name} {shlex.quote(str(root))}{options}" for name in (*possible, *(() if possible else ("info",)))]
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:

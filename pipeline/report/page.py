@@ -186,11 +186,10 @@ def neighbours(figures: StoreFigures) -> str:
     """For a few words, the nearest occurrences of any word, view by view."""
     sample = figures.vectors
     views = vectors.views_of(sample.states, figures.manifest.states, figures.manifest.kind)
-    words = vectors.telling_words(vectors.occurrences(sample.token), list(views.values())[-1])
+    words = vectors.common_words(vectors.occurrences(sample.token))
     if not words:
         return "<p>No word occurs often enough in the sample.</p>"
     expected = (
-        "<p>Words whose occurrences fall into two groups most clearly.</p>"
         "<p><b>Expected:</b> in layer 0, where a word has one vector, words that are spelled alike; in higher layers the same "
         "word, or others, in the same role and sense. "
         "<b>A bad sign:</b> the same few neighbours for every word, or punctuation.</p>"

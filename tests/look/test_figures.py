@@ -119,22 +119,13 @@ def test_measures_of_contextual_vectors_are_their_definitions(seed: int, n: int,
     assert np.isnan(found) if not within else found == pytest.approx(np.mean(within), abs=1e-3)
 
 
-def test_words_of_two_senses_come_before_commoner_ones() -> None:
-    random = np.random.default_rng(5)
-    tokens = ["bank"] * 10 + ["tree"] * 40 + ["the"] * 50 + ["rare"] * 4
-    rows = (random.standard_normal((len(tokens), 16)) * 0.1 + 1).astype(np.float32)
-    rows[5:10] *= -1  # the other bank
-    rows[50:100] = random.standard_normal((50, 16))
-    occurrences = vectors.occurrences([*tokens, *["should"] * 20, *["vary"] * 30])
-    rows = np.concatenate([rows, random.standard_normal((50, 16)).astype(np.float32)])
-    assert {word: len(found) for word, found in occurrences.items()} == {
-        "bank": 10,
-        "tree": 40,
-        "the": 50,
-        "should": 20,
-        "vary": 30,
+def test_neighbours_are_shown_of_the_commonest_words_with_a_sense() -> None:
+    tokens = ["bank"] * 10 + ["tree"] * 40 + ["the"] * 50 + ["should"] * 60 + ["rare"] * 4 + ["Paris"] * 9
+    occurrences = vectors.occurrences(tokens)
+    assert {word: len(rows) for word, rows in occurrences.items()} == {
+        word: tokens.count(word) for word in set(tokens) - {"rare"}
     }
-    assert vectors.telling_words(occurrences, rows) == ["bank", "vary", "tree"]  # "vary" goes in all directions
+    assert vectors.common_words(occurrences) == ["tree", "bank"]
 
 
 def test_a_map_finds_the_plane_that_the_points_lie_in() -> None:
