@@ -185,11 +185,13 @@ class Root:
         than ``most_bytes``, which are not read.
         """
         try:
-            return self.objects.get(self._name(rel), most_bytes)
+            data = self.objects.get(self._name(rel), most_bytes)
         except FileNotFoundError as error:
             raise FileNotFoundError(self.url(rel)) from error
         except IsADirectoryError as error:
             raise folder_in_place_of(self.url(rel)) from error
+        self.confirm()
+        return data
 
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
@@ -197,19 +199,26 @@ class Root:
 
     def crc32c(self, rel: str) -> str:
         """CRC-32C of ``rel``, 8 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
-        return self.objects.crc32c(self._name(rel))
+        value = self.objects.crc32c(self._name(rel))
+        self.confirm()
+        return value
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
         """The bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing."""
-        return [self.get(rel) for rel in rels] if self.is_local else self.objects.get_many([self._name(rel) for rel in rels])
+        if self.is_local:
+            return [self.get(rel) for rel in rels]
+        data = self.objects.get_many([self._name(rel) for rel in rels])
+        self.confirm()
+        return data
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of objects, ``tails``: rel → how many, or all of one that has fewer; all requested at once."""
         try:
             data = self.objects.tails({self._name(rel): n_bytes for rel, n_bytes in tails.items()})
-            return dict(zip(tails, data.values(), strict=True))
         except IsADirectoryError as error:
             raise folder_in_place_of(str(error.filename)) from error
+        self.confirm()
+        return dict(zip(tails, data.values(), strict=True))
 
     def read_ranges(self, ranges: Sequence[Range]) -> None:
         """Fill every range's buffer; all requests of one call are under way together.
@@ -222,9 +231,10 @@ class Root:
             self.objects.ranges(ranges)
         except IsADirectoryError as error:
             raise folder_in_place_of(str(error.filename)) from error
+        self.confirm()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Called after an object was opened. A root of no store in particular has nothing to confirm: see `watched.StoreRoot`."""
+        """Called after an object was opened or read. A root of no store in particular does nothing: see `watched.StoreRoot`."""
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
         """Relative name → bytes of every object below the folder ``prefix``, as `listed` has them."""
