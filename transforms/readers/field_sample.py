@@ -6,12 +6,10 @@ formats without types (CSV, TSV, CoNLL) text that spells numbers or booleans in 
 formats text that spells dates or times. A list that is as long as the list of tokens in every record has a value a token.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime
-from functools import reduce
-from itertools import islice
+from datetime import date
+from itertools import chain, islice
 from typing import Any
 
 from elmo_store.format.fields import MOST_DEPTH, SENTENCE, TOKEN, KeptField, check_fields
@@ -20,7 +18,7 @@ from transforms.inputs.records import DamagedInputError, InputError, ReadSetting
 from transforms.readers import ROWS
 from transforms.readers.conll import sampled_words
 from transforms.readers.fields import NAME_SHOWN, NAMES_SHOWN, sampled
-from transforms.readers.kept import BOOLEANS, DATE, FLOAT, INTEGER, TIMESTAMP, SampledRecord, fitted
+from transforms.readers.kept import INTEGER, SampledRecord, fitted
 from transforms.readers.parquet import parquet_names, parquet_rows
 
 SAMPLED_FILES = 16
@@ -29,8 +27,9 @@ SAMPLED_CHARACTERS = 1 << 22  # of the records of each, about
 WORD_FORMATS = ("conllu", "conll")
 SPELT_FORMATS = ("csv", "tsv")  # whose values are all text
 MOST_KEYS = 64  # of an object; one of more is kept as a string of JSON
-NULL = "null"  # of what no record has; a string in the end
-_WIDER = {frozenset(("int64", "float64")): "float64", frozenset(("date", "timestamp")): "timestamp"}
+_CLASSES: Mapping[str, tuple[type, ...]] = {  # of values that are not text; the narrower type first
+    "bool": (bool,), "int64": (int,), "float64": (int, float), "date": (date,), "timestamp": (date,),
+}  # fmt: skip
 
 
 def find_fields(
@@ -96,29 +95,28 @@ def _records(source: ByteSource, settings: ReadSettings, wanted: Collection[str]
         yield from (sampled(row, settings, spelt=input_format in SPELT_FORMATS) for row in rows if not isinstance(row, Reject))
 
 
-@dataclass
 class _Seen:
     """What the sample says about a field."""
 
-    kind: Any = NULL
-    of_token: Any = NULL
-    per_token: bool = True
-    n_lists: int = 0
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+        self._of_tokens: list[Any] = []
+        self._per_token = True
+        self._spelt = True
 
     def add(self, value: Any, record: SampledRecord) -> None:
         if value is None:
             return
-        self.kind = wider(self.kind, type_of(value, record.spelt))
+        self._values.append(value)
+        self._spelt = self._spelt and record.spelt
         lists = _token_lists(value, record)
-        self.per_token = self.per_token and lists is not None
-        for values in lists or ():
-            self.n_lists += bool(values)
-            self.of_token = reduce(wider, (type_of(inner, record.spelt) for inner in values), self.of_token)
+        self._per_token = self._per_token and lists is not None
+        self._of_tokens += chain.from_iterable(lists or ())
 
     def field(self, name: str, source: str, kind: str | None) -> KeptField:
-        if self.per_token and self.n_lists:
-            return KeptField(name, source, kind or settled(self.of_token), TOKEN)
-        return KeptField(name, source, kind or settled(self.kind), SENTENCE)
+        per_token = self._per_token and bool(self._of_tokens)
+        kind = kind or type_of(self._of_tokens if per_token else self._values, self._spelt)
+        return KeptField(name, source, kind, TOKEN if per_token else SENTENCE)
 
 
 def _token_lists(value: Any, record: SampledRecord) -> list[list[Any]] | None:
@@ -130,61 +128,28 @@ def _token_lists(value: Any, record: SampledRecord) -> list[list[Any]] | None:
     return lists if fits else None
 
 
-def type_of(value: Any, spelt: bool = False, depth: int = 0) -> Any:
-    """The type of one value."""
-    if value is None:
-        return NULL
-    if isinstance(value, str):
-        return _spelt_type(value, spelt)
-    if isinstance(value, list) and depth < MOST_DEPTH:
-        return [reduce(wider, (type_of(inner, spelt, depth + 1) for inner in value), NULL)]
-    if isinstance(value, dict) and depth < MOST_DEPTH:
-        return _object({name: type_of(inner, spelt, depth + 1) for name, inner in value.items()})
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return "string"
-    for kind, name in ((bool, "bool"), (int, "int64"), (float, "float64"), (datetime, "timestamp"), (date, "date")):
-        if isinstance(value, kind):
-            return name
+def type_of(values: Iterable[Any], spelt: bool = False, depth: int = 0) -> Any:
+    """The type that takes all of ``values``, "string" if no other does; ``spelt``: text may spell every plain type."""
+    values = [value for value in values if value is not None]
+    if values and depth < MOST_DEPTH and all(isinstance(value, list) for value in values):
+        return [type_of(chain.from_iterable(values), spelt, depth + 1)]
+    if values and depth < MOST_DEPTH and all(isinstance(value, dict) for value in values):
+        names = dict.fromkeys(chain.from_iterable(values))
+        if 0 < len(names) <= MOST_KEYS:
+            return {name: type_of([value.get(name) for value in values], spelt, depth + 1) for name in names}
+    for kind, classes in _CLASSES.items():
+        may_be = (*classes, str) if spelt or kind in ("date", "timestamp") else classes
+        if values and all(isinstance(value, may_be) and _fits(value, kind) for value in values):
+            return kind
     return "string"
 
 
-def _spelt_type(text: str, spelt: bool) -> str:
-    spellings: list[tuple[str, Any]] = [("date", DATE.fullmatch), ("timestamp", TIMESTAMP.fullmatch)]
-    if spelt:
-        spellings += [("bool", BOOLEANS.__contains__), ("int64", INTEGER.fullmatch), ("float64", FLOAT.fullmatch)]
-    for name, matches in spellings:
-        if matches(text):
-            try:
-                fitted(text, name)
-            except (ValueError, OverflowError):
-                continue
-            return name
-    return "string"
-
-
-def wider(one: Any, other: Any) -> Any:
-    """The type that takes values of both."""
-    if one == other or other == NULL:
-        return one
-    if one == NULL:
-        return other
-    if isinstance(one, list) and isinstance(other, list):
-        return [wider(one[0], other[0])]
-    if isinstance(one, dict) and isinstance(other, dict):
-        return _object({name: wider(one.get(name, NULL), other.get(name, NULL)) for name in {**one, **other}})
-    if isinstance(one, str) and isinstance(other, str):
-        return _WIDER.get(frozenset((one, other)), "string")
-    return "string"
-
-
-def _object(kinds: dict[str, Any]) -> Any:
-    return (kinds or NULL) if len(kinds) <= MOST_KEYS else "string"
-
-
-def settled(kind: Any) -> Any:
-    """A type without `NULL` in it."""
-    if isinstance(kind, list):
-        return [settled(kind[0])]
-    if isinstance(kind, dict):
-        return {name: settled(inner) for name, inner in kind.items()}
-    return "string" if kind == NULL else kind
+def _fits(value: Any, kind: str) -> bool:
+    whole = int(value) if isinstance(value, str) and INTEGER.fullmatch(value) else value
+    if isinstance(whole, int) and not -(2**63) <= whole < 2**63:
+        return False  # a long number is an id rather than a float
+    try:
+        fitted(value, kind)
+    except (ValueError, OverflowError):
+        return False
+    return True

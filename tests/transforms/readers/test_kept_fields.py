@@ -14,7 +14,7 @@ from elmo_store.storage.root import Root
 from tests.transforms.reading import rejects, write
 from transforms.inputs.records import InDocument, InputError, ReadSentence, ReadSettings, Record
 from transforms.readers import field_sample, read_split
-from transforms.readers.field_sample import find_fields, type_of, wider
+from transforms.readers.field_sample import find_fields, type_of
 from transforms.readers.kept import fitted
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import scratch_schema, task_result, tokenise_task
@@ -42,16 +42,14 @@ def lines(*records: Any) -> bytes:
 @pytest.mark.parametrize(("values", "kind"), [
     ((1, None, -3), "int64"), ((1, 2.5), "float64"), ((True, False), "bool"), ((1, True), "string"), ((1, "1"), "string"),
     (("2024-01-05", "2024-02-29"), "date"), (("2024-01-05", "2024-01-05T10:00:00Z"), "timestamp"), (("2024-02-30",), "string"),
-    ((1 << 63,), "string"), ((None,), "null"), (([1], [None, 2.5], []), ["float64"]), (([],), ["null"]),
+    ((1 << 63,), "string"), ((1.5, 2**53 + 1), "string"), ((None,), "string"),
+    (([1], [None, 2.5], []), ["float64"]), (([],), ["string"]),
     (({"a": 1}, {"b": ["x"]}, {}), {"a": "int64", "b": ["string"]}), (({"a": 1}, "x"), "string"),
     (({str(i): i for i in range(65)},), "string"),
     ((date(2024, 1, 5), datetime(2024, 1, 5, 1)), "timestamp"), ((b"x",), "string"),
 ])  # fmt: skip
 def test_a_type_takes_all_values_of_a_sample(values: tuple[Any, ...], kind: Any) -> None:
-    found: Any = "null"
-    for value in values:
-        found = wider(found, type_of(value))
-    assert found == kind
+    assert type_of(values) == kind
 
 
 @pytest.mark.parametrize(("text", "kind"), [
@@ -59,8 +57,8 @@ def test_a_type_takes_all_values_of_a_sample(values: tuple[Any, ...], kind: Any)
     ("", "string"), ("9223372036854775808", "string"), ("nan", "string"),
 ])  # fmt: skip
 def test_text_that_spells_a_number_is_one_where_all_is_text(text: str, kind: str) -> None:
-    assert type_of(text, spelt=True) == kind
-    assert type_of(text) == "string"
+    assert type_of([text], spelt=True) == kind
+    assert type_of([text]) == "string"
 
 
 @pytest.mark.parametrize(("value", "kind", "fits"), [
