@@ -18,7 +18,6 @@ import pyarrow as pa
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import POOLED, Settings
 from elmo_store.format import layout
-from elmo_store.format.numbers import assign
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import check_layers
 from elmo_store.reading.rows import Array, Int64
@@ -147,7 +146,7 @@ def _copied(columns: Sequence[Sequence[int]]) -> Fill:
         channels = values.shape[2]
         for vector, own in zip(out, columns, strict=True):
             for half, column in enumerate(own):
-                assign(vector[:, half * channels : (half + 1) * channels], values[:, column])
+                vector[:, half * channels : (half + 1) * channels] = values[:, column]
 
     return fill
 

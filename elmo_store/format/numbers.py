@@ -1,4 +1,4 @@
-"""Numbers of rows: in 8 bits, with a scale for each state of each row that they are multiplied by; float16 made float32.
+"""Numbers of rows: in 8 bits, with a scale for each state of each row that they are multiplied by.
 
 docs/store-format.md has the form, docs/development/performance.md what it loses. Everything works row by row and is the same
 however rows are cut into blocks.
@@ -16,11 +16,6 @@ Empty = Callable[[tuple[int, ...], Any], Array]  # as numpy.empty
 GREATEST = 127  # of the numbers; -128 is never written
 GREATEST_SCALE = np.nextafter(np.finfo(np.float32).max / np.float32(GREATEST), np.float32(0))  # times 127 it is a number still
 ROWS_AT_ONCE = 128  # that are worked on together, so that they stay in the processor's caches
-_EXPONENT = 0x7C00
-_KEPT = np.int32(0x8FFFE000 - (1 << 32))  # sign, and what the shift brought, without the copies of the sign
-_MENDS = np.float32(2.0**112)
-_HALF, _FLOAT = np.dtype(np.float16), np.dtype(np.float32)
-_TINY = np.array([2.0**-140], np.float32)
 
 
 @dataclass(frozen=True)
@@ -99,29 +94,3 @@ def _check_finite(values: Array, first: int, n: int) -> None:
     if not np.isfinite(values).all():
         row = first + int(np.argwhere(~np.isfinite(values))[0, 0])
         raise ValueError(f"row {row} of these {n} holds a number that is not finite: 8 bits have no place for it")
-
-
-def assign(out: Array, values: Array) -> None:
-    """``out[...] = values``, both [rows, …] of the same shape, of any float dtypes and strides.
-
-    float16 to float32 is twice as fast as NumPy's own cast, with the same bits: a half's exponent and fraction, moved to where
-    float32 has its own, are the number times 2⁻¹¹², which one product mends, for numbers below 2⁻¹⁴ too. Infinities and NaN,
-    which it would not, are left to NumPy, and so is all in a process that flushes subnormal numbers to zero.
-    """
-    bits = values.view(np.int16) if (values.dtype, out.dtype) == (_HALF, _FLOAT) and out.ndim else None
-    if bits is None or not (_TINY * _TINY.size).all() or ((bits & _EXPONENT) == _EXPONENT).any():
-        out[...] = values
-        return
-    moved = out.view(np.int32)
-    np.left_shift(bits, 13, out=moved, dtype=np.int32)
-    np.bitwise_and(moved, _KEPT, out=moved)
-    np.multiply(out, _MENDS, out=out)
-
-
-def widened(values: Array) -> Array:
-    """``values.astype(numpy.float32)``; float32 as it is, without a copy."""
-    if values.dtype != np.float16 or not values.ndim:
-        return values.astype(np.float32, copy=False)
-    out = np.empty(values.shape, np.float32)
-    assign(out, values)
-    return out

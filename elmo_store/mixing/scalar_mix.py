@@ -10,7 +10,6 @@ import numpy.typing as npt
 from elmo_store import notebook
 from elmo_store.errors import WeightSetError
 from elmo_store.format.manifest import WeightSet
-from elmo_store.format.numbers import widened
 
 Array = npt.NDArray[Any]
 LayerNorm = Literal["none", "token", "batch"]
@@ -107,7 +106,7 @@ class ScalarMix:
         width = values_in.shape[-1] * (2 if states is not None else 1)
         mixed = np.zeros((*values_in.shape[:-2], width), np.float32)
         for layer, weight in enumerate(self.s):
-            values = widened(_layer(layer, states, layers)).reshape(mixed.shape)  # [..., 2p]
+            values: Array = _layer(layer, states, layers).astype(np.float32, "C", copy=False).reshape(mixed.shape)  # [..., 2p]
             if self.layer_norm == "token":
                 values = values - values.mean(axis=-1, keepdims=True)
                 values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
