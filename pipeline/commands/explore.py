@@ -3,6 +3,7 @@
 import argparse
 import json
 import secrets
+import socket
 import sys
 import time
 from contextlib import closing
@@ -60,7 +61,7 @@ def _explore_touches(args: argparse.Namespace) -> locations.Touched:
 
 def _explore(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C, or print the weights that --suggest asks for."""
-    from pipeline.explore.server import HOST, bound, server
+    from pipeline.explore.server import HOST, server
     from pipeline.explore.service import ExplorerService
 
     if (args.suggest is None) != (args.by is None):
@@ -71,7 +72,7 @@ def _explore(args: argparse.Namespace) -> int:
     if args.suggest is not None:
         return _suggest(args, store, labels)
     try:
-        listener = bound(args.port)
+        listener = socket.create_server((HOST, args.port))
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"--port {args.port} can't be listened on: {error}") from error
     token = secrets.token_urlsafe(24)
@@ -95,11 +96,11 @@ def _suggest(args: argparse.Namespace, store: "Store", labels: "Labels | None") 
     with closing(ExplorerService(store, labels=labels)) as service:
         service.wait()
         try:
-            found = service.suggest(args.suggest, args.by)
+            best = service.suggested(args.suggest, args.by)
         except BadRequestError as error:
             raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
-        print(service.said_of(found), file=sys.stderr)
-    print(json.dumps({"s": found.s, "gamma": 1.0}))
+        print(best["said"], file=sys.stderr)
+    print(json.dumps({"s": best["s"], "gamma": 1.0}))
     return Exit.COMPLETE
 
 

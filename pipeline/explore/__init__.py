@@ -5,8 +5,7 @@ senses       maps of a word's occurrences: a plane and clusters
 labels       other groups of them: fields, and labels from a file
 umap_plane   another plane, by UMAP, in a process of its own
 search       sentences by their words
-lists        an index that grows on disk
 service      what the page asks for, as plain functions
-server       the routes, the token, the headers; one computation at a time, the newest question first
+server       the routes, the token, the headers; of each kind one computation at a time
 static/      the page: HTML, one style sheet, modules; no build
 """

@@ -21,7 +21,6 @@ from pipeline.cli.label_files import LabelError, lines_of
 
 Int = npt.NDArray[np.int64]
 SENTENCE_COLUMNS, TOKEN_COLUMN = ("id", "sentence"), "token"
-IDS_AT_ONCE = 1 << 16
 MOST_GROUPS = 9  # of labels: there is a colour for each; unlabelled occurrences are one more
 
 
@@ -154,11 +153,8 @@ def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Sto
     """The numbers of the sentences that the cells name."""
     if kind == "sentence":
         return _whole(cells, [store.n_sentences] * len(cells), where, "a sentence's number")
-    known: dict[str, list[int]] = {}
     ids = list(dict.fromkeys(cells))
-    for first in range(0, len(ids), IDS_AT_ONCE):
-        few = ids[first : first + IDS_AT_ONCE]
-        known.update(zip(few, store.find_ids(few), strict=True))
+    known = dict(zip(ids, store.find_ids(ids), strict=True))
     for cell, line in zip(cells, where, strict=True):
         if len(known[cell]) != 1:
             many = f"{len(known[cell])} sentences have the id {cell[:80]!r}: name them by number, in a column sentence"

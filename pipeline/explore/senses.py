@@ -5,12 +5,13 @@ the one of the best silhouette, if that is better than that of a normal cloud of
 finds "clusters" in any cloud.
 """
 
-from dataclasses import dataclass
+import warnings
 from typing import Any
 
-import faiss
 import numpy as np
 import numpy.typing as npt
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from elmo_store.figures.vectors import Float, unit
 from pipeline.explore.labels import Grouping
@@ -26,18 +27,6 @@ SAME = 1e-5  # variance under which all are one vector
 Int = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Senses:
-    """Occurrences of a word by one layer or mix.
-
-    Attributes:
-        group: [n] cluster of each, 0 the largest. silhouette: of the clusters by cosine distance, None for one cluster.
-    """
-
-    group: Int
-    silhouette: float | None
-
-
 def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
     """A map of occurrences in the clusters found, or by their labels: then the scores are those of the labels, all of them.
 
@@ -49,13 +38,10 @@ def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
     explained = [float(share) for share in variances[:2] / total] if total > SAME else None
     drawn = {**coordinates(_plane(x)), "explained": explained}
     if grouping is None:
-        found = senses(vectors)
-        names, scores = [f"cluster {k + 1}" for k in range(int(found.group.max()) + 1)], {"silhouette": found.silhouette}
-        return (
-            drawn
-            | scores
-            | {"accuracy": None, "groups": names, "group": found.group.tolist(), "others": None, "unlabelled": None}
-        )
+        group, worth = _clusters(x)
+        names = [f"cluster {k + 1}" for k in range(int(group.max()) + 1)]
+        found = {"silhouette": worth, "accuracy": None, "groups": names, "group": group.tolist()}
+        return drawn | found | {"others": None, "unlabelled": None}
     rows, label = grouping.labelled()
     told_apart = len(np.unique(label)) > 1 and explained is not None
     return drawn | {
@@ -72,12 +58,6 @@ def coordinates(plane: npt.NDArray[Any]) -> dict[str, list[float]]:
     """[n, 2] as the page takes it."""
     rounded = np.round(plane.astype(np.float64), 4)
     return {"x": rounded[:, 0].tolist(), "y": rounded[:, 1].tolist()}
-
-
-def senses(vectors: Float) -> Senses:
-    """The clusters of the occurrences [n, d]; the same every time."""
-    x = _along_principal_axes(unit(vectors))
-    return Senses(*(_clusters(x) if _varies(x) else (np.zeros(len(x), np.int64), None)))
 
 
 def principal_plane(vectors: Float) -> Float:
@@ -122,8 +102,9 @@ def _plane(x: Float) -> Float:
 
 
 def _clusters(x: Float) -> tuple[Int, float | None]:
+    """Each row's cluster [n], 0 the largest, and their silhouette, None for one cluster; the same every time."""
     random = np.random.default_rng(0)
-    found = _best_cut(x)
+    found = _best_cut(x) if _varies(x) else None
     if found is not None:
         spread = np.sqrt((x * x).mean(axis=0))
         clouds = [_best_cut(random.standard_normal(x.shape, np.float32) * spread) for _ in range(CLOUDS)]
@@ -148,9 +129,7 @@ def _best_cut(x: Float) -> tuple[Int, float] | None:
 
 def _cut(x: Float, k: int) -> Int:
     """k-means: the cluster of each row."""
-    kmeans = faiss.Kmeans(
-        x.shape[1], k, niter=ROUNDS, nredo=STARTS, seed=0, min_points_per_centroid=1, max_points_per_centroid=len(x)
-    )
-    kmeans.train(np.ascontiguousarray(x))
-    group: Int = kmeans.assign(np.ascontiguousarray(x))[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k different points
+        group: Int = KMeans(k, n_init=STARTS, max_iter=ROUNDS, random_state=0).fit_predict(x)
     return group

@@ -2,9 +2,7 @@
 
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
-from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
+from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.groups import shown
 from elmo_store.figures.vectors import Float, unit
@@ -20,7 +18,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Grouping, Groupings, Labels
-from pipeline.explore.neighbours import Neighbour, RowSample, layer_names, layers_of, query_layers
+from pipeline.explore.neighbours import RowSample, layer_names, layers_of
 from pipeline.explore.scores import Suggestion, suggest
 from pipeline.explore.search import TextSearch, hit
 from pipeline.explore.senses import coordinates, principal_plane, word_map
@@ -30,7 +28,7 @@ SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
 OCCURRENCES = 1500  # of a word, that its map shows
 HITS = 30
-OWN_AT_HAND, OWN_CHARACTERS = 16, 2000
+OWN_KEPT, OWN_CHARACTERS = 16, 2000
 NEIGHBOURS = 8
 PAIR_TOKENS = 100  # of each of two sentences, that are compared
 MIX = "the mix"
@@ -46,29 +44,25 @@ class ExplorerService:
     `close` it at the end.
     """
 
-    def __init__(
-        self, store: Store, sample_rows: int = SAMPLE_ROWS, model: str | None = None, labels: Labels | None = None
-    ) -> None:
+    def __init__(self, store: Store, model: str | None = None, labels: Labels | None = None) -> None:
         self._store, self._model = store, model
         self._kind = store.manifest.kind
         self._text = TextSearch(store)
         self._sample: RowSample | None = None
         self._problem = ""
-        self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()  # those asked about last
-        self._lock = threading.Lock()
+        self._own: dict[str, EmbeddedSentence] = {}  # the newest last
         self._groupings = Groupings(store, labels)
         self._umap = UmapProcess()
         self._threads = ThreadpoolController()
         self._names = layer_names(store.states, self._kind)
-        self._n_blocks = max(1, sample_rows // BLOCK_ROWS)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
         self._loading.start()
 
     def _load(self) -> None:
         try:
-            self._sample = RowSample(sample_vectors(self._store, self._n_blocks), self._kind)
+            self._sample = RowSample(sample_vectors(self._store, SAMPLE_ROWS // BLOCK_ROWS), self._kind)
         except Exception as error:  # shown on the page, which goes on without neighbours
-            self._problem = f"the sample can't be read: {_told(error)}"
+            self._problem = f"the sample can't be read: {error}"
         self._threads = ThreadpoolController()  # those of the libraries that came with it, too
 
     def wait(self) -> None:
@@ -143,11 +137,10 @@ class ExplorerService:
         """A sentence of the user's: as `sentence`, with a key by which its tokens can be asked about."""
         manifest = self._store.manifest
         own = embed_own(text, manifest, self._model)
-        with self._lock:
-            key = f"own{len(self._own)}-{abs(hash(own.tokens)):x}"
-            self._own[key] = own
-            if len(self._own) > OWN_AT_HAND:
-                self._own.popitem(last=False)
+        key = f"own-{abs(hash(own.tokens)):x}"
+        self._own[key] = own
+        if len(self._own) > OWN_KEPT:
+            del self._own[next(iter(self._own))]
         code = (
             "import elmo_store\n\n"
             f"[sentence] = elmo_store.embed([{list(own.tokens)!r}], {self._model or manifest.model.name!r}, "
@@ -171,10 +164,10 @@ class ExplorerService:
             for layer, name in enumerate(self._names):
                 types = layer == 0 and self._kind == "states"
                 found = sample.nearest(query, self._alone(layer), NEIGHBOURS, row, types=types)
-                answer["layers"].append({"name": name, "found": self._shown(found, by)})
+                answer["layers"].append({"name": name, "found": self._shown(*found, by)})
         if s is not None and self._kind == "states":
             weights = self._weights(s)
-            answer["mix"] = self._shown(sample.nearest(query, weights, NEIGHBOURS, row), by)
+            answer["mix"] = self._shown(*sample.nearest(query, weights, NEIGHBOURS, row), by)
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
@@ -211,18 +204,15 @@ class ExplorerService:
             raise BadRequestError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
 
     def suggested(self, word: str, by: str) -> dict[str, Any]:
-        """What `suggest` finds, for the page."""
-        found = self.suggest(word, by)
-        return {**asdict(found), "layer": self._names[found.layer], "said": self.said_of(found)}
-
-    def said_of(self, found: Suggestion) -> str:
-        """A suggestion in words."""
-        s = " ".join(f"{share:.2f}" for share in found.s)
-        return (
-            f"s {s}: 1-NN accuracy {found.accuracy:.3f}, {found.accuracy - found.layer_accuracy:.3f} more than "
-            f"{self._names[found.layer]} alone ({found.layer_accuracy:.3f}), leave-one-out on {found.occurrences:,} labelled "
-            f"occurrences; the best of {found.mixes} mixes"
+        """The weights that `suggest` finds, and what is said of them."""
+        best = self.suggest(word, by)
+        s = " ".join(f"{share:.2f}" for share in best.s)
+        said = (
+            f"s {s}: 1-NN accuracy {best.accuracy:.3f}, {best.accuracy - best.layer_accuracy:.3f} more than "
+            f"{self._names[best.layer]} alone ({best.layer_accuracy:.3f}), leave-one-out on {best.occurrences:,} labelled "
+            f"occurrences; the best of {best.mixes} mixes"
         )
+        return {"s": best.s, "said": said}
 
     def umap(self, word: str, s: Sequence[float]) -> dict[str, Any]:
         """The same occurrences in a plane by UMAP of one mix."""
@@ -233,10 +223,6 @@ class ExplorerService:
             return coordinates(self._umap.plane(vectors, principal_plane(vectors)))
         except UmapError as error:
             raise BadRequestError(str(error)) from error
-
-    def umap_stage(self) -> dict[str, str]:
-        """How far the plane by UMAP is that is being computed."""
-        return {"stage": self._umap.stage}
 
     def pair(self, first: str, second: str, s: Sequence[float] | None = None) -> dict[str, Any]:
         """Cosines between the tokens of two sentences, each a number or an own sentence's key: by the mix and by each layer."""
@@ -254,7 +240,7 @@ class ExplorerService:
         """Tokens and their layers [n, L+1, 2p], of `PAIR_TOKENS` at most."""
         try:
             if key.startswith("own"):
-                own = self._own_sentence(key)
+                own = self._own[key]
                 tokens, rows = own.tokens, own.rows[:PAIR_TOKENS]
             else:
                 sentence = self._store.sentence(int(key))
@@ -307,27 +293,23 @@ class ExplorerService:
         key, colon, position = token.partition(":")
         try:
             if colon:
-                return None, query_layers(self._own_sentence(key).rows[int(position)], self._kind)
+                return None, layers_of(self._own[key].rows[int(position)][None], self._kind)[0]
             row = int(key)
             if self._sample is not None and (index := self._sample.index_of(row)) is not None:
                 return row, self._sample.layers_at(index)
-            return row, query_layers(self._store.read(rows=slice(row, row + 1))[0], self._kind)
+            return row, layers_of(self._store.read(rows=slice(row, row + 1)), self._kind)[0]
         except (ValueError, IndexError, KeyError, OverflowError) as error:
             raise BadRequestError(f"there is no token {token[:40]}") from error
-
-    def _own_sentence(self, key: str) -> EmbeddedSentence:
-        """KeyError for one that is no longer at hand."""
-        with self._lock:
-            self._own.move_to_end(key)
-            return self._own[key]
 
     def _weights(self, s: Sequence[float]) -> list[float]:
         if len(s) != len(self._names) or not all(np.isfinite(share) and share >= 0 for share in s) or sum(s) <= 0:
             raise BadRequestError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
         return [float(share) / float(sum(s)) for share in s]
 
-    def _shown(self, neighbours: Sequence[Neighbour], by: str) -> list[dict[str, Any]]:
-        shown = [{"row": n.row, "cosine": n.cosine, **self._context(n.index)} for n in neighbours]
+    def _shown(self, indices: npt.NDArray[np.int64], cosines: Float, by: str) -> list[dict[str, Any]]:
+        rows = self._ready().text.row[indices].tolist()
+        neighbours = zip(rows, cosines.tolist(), indices.tolist(), strict=True)
+        shown = [{"row": row, "cosine": cosine, **self._context(index)} for row, cosine, index in neighbours]
         if by:
             edge = int(self._store.boundaries)
             labels = self._groupings.values(by, [one["sentence"] for one in shown], [one["token"] + edge for one in shown])
@@ -360,11 +342,6 @@ class ExplorerService:
             f"{self._opening()}\nstates = store.sentence({sentence.index}).read()\n"
             "vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(states=states)"
         )
-
-
-def _told(error: Exception) -> str:
-    """An error of ours by what it says, any other with its kind."""
-    return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
 
 
 def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:

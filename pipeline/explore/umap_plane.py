@@ -1,17 +1,12 @@
-"""A plane by UMAP, in a process of its own: its compiled loops hold the interpreter, and the page must go on meanwhile.
+"""A plane by UMAP, in a process of its own: its compiled loops hold the interpreter, and the page must go on meanwhile."""
 
-The process is this file, run; it ends with its standard input. Vectors [n, d] and where they begin [n, 2] go in, pickled; pairs
-come out: ("stage", how far it is in words), and at last ("plane", [n, 2]) or ("error", why there is none).
-"""
-
-import pickle
-import re
-import subprocess
-import sys
+import signal
 import threading
-from collections.abc import Callable
-from functools import partial
+import warnings
 from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import numpy as np
@@ -31,8 +26,7 @@ class UmapProcess:
     """Started when the first plane is asked for; one plane at a time."""
 
     def __init__(self) -> None:
-        self.stage = ""  # of the plane that is being computed
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: SpawnProcess | None = None
         self._lock = threading.Lock()
 
     def plane(self, vectors: Array, start: Array) -> Array:
@@ -42,24 +36,18 @@ class UmapProcess:
         if len(vectors) < LEAST_ROWS or not np.ptp(start):
             return start
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self.close()
-                command = [sys.executable, "-P", __file__]
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-                )
-            assert self._process.stdin is not None
-            assert self._process.stdout is not None
+            if self._process is None or not self._process.is_alive():
+                spawn = get_context("spawn")
+                self._connection, theirs = spawn.Pipe()
+                self._process = spawn.Process(target=_serve, args=(theirs,), daemon=True)
+                self._process.start()
+                theirs.close()  # so that the end of the process is the end of the connection
             try:
-                pickle.dump((vectors, start), self._process.stdin)
-                self._process.stdin.flush()
-                kind, answer = pickle.load(self._process.stdout)
-                while kind == "stage":
-                    self.stage = answer
-                    kind, answer = pickle.load(self._process.stdout)
-            except (OSError, EOFError, pickle.UnpicklingError) as error:
+                self._connection.send((vectors, start))
+                answer = self._connection.recv()
+            except (OSError, EOFError) as error:
                 raise UmapError("UMAP's process ended before it answered: it may have had too little memory") from error
-        if kind == "error":
+        if isinstance(answer, str):
             raise UmapError(f"UMAP failed: {answer}")
         plane: Array = answer
         return plane
@@ -68,54 +56,30 @@ class UmapProcess:
         """End the process, if there is one."""
         if self._process is not None:
             self._process.kill()
-            self._process.communicate()
-            self._process = None
+            self._process.join()
 
 
-class _Reports:
-    """A file for tqdm, which UMAP shows its rounds with: each share of them is reported."""
-
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
-
-    def write(self, text: str) -> None:
-        if share := re.search(r"([0-9]+)%", text):
-            self._report(f"UMAP lays the points out: {share[1]}%")
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-
-def _plane(vectors: Array, start: Array, report: Callable[[str], None]) -> Array:
-    report("UMAP is being loaded: some seconds")
-    import umap
-
-    report("UMAP looks for nearest neighbours; the first time it compiles itself, which takes up to a minute")
-    begin = (start * (10 / np.abs(start).max())).astype(np.float32)
-    settings = {"metric": "cosine", "random_state": 0, "n_jobs": 1, "init": begin}
-    shown = {"file": _Reports(report), "disable": False, "mininterval": 0.5}
-    model = umap.UMAP(n_neighbors=min(NEIGHBOURS, len(vectors) - 1), tqdm_kwds=shown, **settings)
-    plane: Array = model.fit_transform(vectors)
-    return plane
-
-
-def _put(kind: str, value: object) -> None:
-    pickle.dump((kind, value), sys.stdout.buffer)
-    sys.stdout.flush()
-
-
-def main() -> None:
-    """Answer until the input ends."""
+def _serve(connection: Connection) -> None:
+    """Answer vectors [n, d] and where they begin [n, 2] by their plane [n, 2] or by an error's words, until the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once, without a traceback
+    warnings.simplefilter("ignore")
     while True:
         try:
-            vectors, start = pickle.load(sys.stdin.buffer)
+            vectors, start = connection.recv()
         except EOFError:
             return
         try:
-            _put("plane", _plane(vectors, start, partial(_put, "stage")))
+            answer: Array | str = _plane(vectors, start)
         except Exception as error:  # the page is told, whatever it is
-            _put("error", f"{type(error).__name__}: {error}")
+            answer = f"{type(error).__name__}: {error}"
+        connection.send(answer)
 
 
-if __name__ == "__main__":
-    main()
+def _plane(vectors: Array, start: Array) -> Array:
+    import umap
+
+    begin = (start * (10 / np.abs(start).max())).astype(np.float32)
+    neighbours = min(NEIGHBOURS, len(vectors) - 1)
+    model = umap.UMAP(n_neighbors=neighbours, metric="cosine", init=begin, random_state=0, n_jobs=1)
+    plane: Array = model.fit_transform(vectors)
+    return plane

@@ -8,6 +8,7 @@ Needs a headless Chromium (apt-get install chromium chromium-driver) and the ext
 
 import argparse
 import json
+import socket
 import sys
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import elmo_store
-from pipeline.explore.server import bound, server
+from pipeline.explore.server import HOST, server
 from pipeline.explore.service import ExplorerService
 from tests.look.browser import WIDTH, chromium
 
@@ -56,7 +57,7 @@ def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
     service = ExplorerService(store)
     service.wait()
     keep(picture, explore_data(service, store))
-    listener = bound(0)
+    listener = socket.create_server((HOST, 0))
     serving = server(service, "token", listener)
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -1,7 +1,6 @@
 """What the explorer computes: neighbours against brute force, text search, the index, what it says of a sentence."""
 
-import asyncio
-import threading
+import warnings
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.vectors import unit
 from pipeline.explore import service as explorer
 from pipeline.explore import umap_plane
-from pipeline.explore.neighbours import RowSample, query_layers
-from pipeline.explore.senses import principal_plane, senses, silhouette
-from pipeline.explore.server import NewerError, Turns
+from pipeline.explore.neighbours import RowSample, layers_of
+from pipeline.explore.senses import principal_plane, silhouette, word_map
 from pipeline.explore.service import BadRequestError, ExplorerService, embed_own
 from pipeline.explore.umap_plane import UmapError, UmapProcess
 from pipeline.jobs.output import clear
@@ -49,17 +47,23 @@ def test_neighbours_by_any_mix_are_those_of_the_mixed_vectors(
     s = data.draw(st.lists(shares, min_size=layers + 1, max_size=layers + 1).filter(lambda one: sum(one) > 0))
     row = data.draw(st.integers(0, n - 1))
     sample = RowSample(made, "states")
-    assert np.allclose(sample.layers_at(row), query_layers(made.states[row], "states"))
+    assert np.allclose(sample.layers_at(row), layers_of(made.states[row][None], "states")[0])
     mixed = mixed_by_hand(made.states, s)
     sizes = np.linalg.norm(mixed, axis=1)
     cosines = mixed @ mixed[row] / np.maximum(sizes * sizes[row], 1e-12)
     plain = sizes > 1e-2  # where terms all but cancel, float32 has few digits left
     assert np.allclose(sample.cosines(sample.layers_at(row), s)[plain], cosines[plain], atol=5e-3)
-    found = sample.nearest(sample.layers_at(row), s, 5, row)
-    assert len(found) == min(5, n - 1)
-    assert row not in [one.row for one in found]
-    assert [one.cosine for one in found] == sorted((one.cosine for one in found), reverse=True)
+    indices, near = sample.nearest(sample.layers_at(row), s, 5, row)
+    assert len(indices) == len(near) == min(5, n - 1)
+    assert row not in indices
+    assert near.tolist() == sorted(near.tolist(), reverse=True)
+    assert np.allclose(near, sample.cosines(sample.layers_at(row), s)[indices])
     assert np.allclose(sample.mixed(np.arange(n), s), mixed, atol=5e-2)
+
+
+def clusters(vectors: npt.NDArray[np.float32]) -> tuple[list[int], float | None]:
+    drawn = word_map(vectors, None)
+    return drawn["group"], drawn["silhouette"]
 
 
 def test_clusters_are_found_where_there_are_some_and_nowhere_else() -> None:
@@ -67,16 +71,21 @@ def test_clusters_are_found_where_there_are_some_and_nowhere_else() -> None:
     scale = np.arange(1, 65, dtype=np.float32) ** -0.5
     for n in (5, 40, 400):
         cloud = (random.standard_normal((n, 64)) * scale + 1).astype(np.float32)
-        assert senses(cloud).silhouette is None
-        assert set(senses(cloud).group) == {0}
+        group, worth = clusters(cloud)
+        assert (set(group), worth) == ({0}, None)
     which = np.arange(200) % 4 // 2 + np.arange(200) % 4 // 3  # a half, a quarter, a quarter
-    found = senses((random.standard_normal((200, 64)) * scale + 1 + 5 * np.eye(64)[which]).astype(np.float32))
-    assert {tuple(np.unique(found.group[which == sense])) for sense in range(3)} == {(0,), (1,), (2,)}
-    assert found.silhouette is not None
-    assert found.silhouette > 0.7
-    same = senses(np.ones((20, 4), np.float32))
-    assert (set(same.group), same.silhouette) == ({0}, None)
-    assert senses(np.ones((1, 4), np.float32)).group.tolist() == [0]
+    group, worth = clusters((random.standard_normal((200, 64)) * scale + 1 + 5 * np.eye(64)[which]).astype(np.float32))
+    assert {tuple(np.unique(np.array(group)[which == sense])) for sense in range(3)} == {(0,), (1,), (2,)}
+    assert worth is not None
+    assert worth > 0.7
+    group, worth = clusters(np.ones((20, 4), np.float32))
+    assert (set(group), worth) == ({0}, None)
+    few = np.repeat(np.eye(2, 4, dtype=np.float32), (4, 3), axis=0)  # fewer different points than clusters that are tried
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group, worth = clusters(few)
+    assert group in ([0] * 4 + [1] * 3, [0] * 7)
+    assert clusters(np.ones((1, 4), np.float32)) == ([0], None)
 
 
 def test_the_silhouette_is_that_of_cosine_distances() -> None:
@@ -159,7 +168,7 @@ def test_umap_separates_what_lies_apart() -> None:
             process.plane(np.full((9, 4), np.nan, np.float32), start[:9])
         assert process._process is not None
         process._process.kill()
-        process._process.wait()
+        process._process.join()
         assert np.array_equal(plane, process.plane(vectors, start))  # by another process
 
 
@@ -168,36 +177,6 @@ def test_layer_0_has_the_nearest_words_not_the_same_word_again(service: Explorer
     words = [one["word"] for one in service.neighbours(str(row), [1, 1, 1])["layers"][0]["found"]]
     assert len(set(words)) == len(words) == 8
     assert "river" not in words
-
-
-def test_of_questions_that_wait_the_newest_of_its_kind_is_answered() -> None:
-    began, go_on, computed = threading.Event(), threading.Event(), []
-
-    def first() -> str:
-        began.set()
-        assert go_on.wait(20)
-        return "first"
-
-    def work(name: str) -> str:
-        computed.append(name)
-        return name
-
-    async def asked() -> list[Any]:
-        turns = Turns()
-        running = asyncio.ensure_future(turns.run("move", first))
-        while not began.is_set():
-            await asyncio.sleep(0.01)
-        later = [asyncio.ensure_future(turns.run("move", lambda i=i: work(f"move {i}"))) for i in range(50)]  # type: ignore[misc]
-        other = asyncio.ensure_future(turns.run("map", lambda: work("map")))
-        refused = await asyncio.gather(*later[:-1], return_exceptions=True)  # while the first one is computed still
-        assert all(isinstance(one, NewerError) for one in refused)
-        other.cancel()
-        go_on.set()
-        answers = [await running, await later[-1], await turns.run("map", lambda: work("map again"))]
-        return answers
-
-    assert asyncio.run(asked()) == ["first", "move 49", "map again"]
-    assert computed == ["move 49", "map again"]
 
 
 def test_a_store_that_is_replaced_while_it_is_explored_is_said_to_be(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -37,7 +38,7 @@ class Running:
 
 @contextmanager
 def served(service: ExplorerService) -> Iterator[Running]:
-    listener = server.bound(0)
+    listener = socket.create_server((server.HOST, 0))
     serving = server.server(service, "s3cret", listener)
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -543,7 +544,7 @@ def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tm
             assert told == [], pointed
 
 
-def test_of_many_questions_at_once_each_is_answered_or_refused(running: Running) -> None:
+def test_of_many_questions_at_once_each_is_answered(running: Running) -> None:
     token = {"X-Elmo-Token": running.token}
 
     def asked(i: int) -> int:
@@ -551,8 +552,7 @@ def test_of_many_questions_at_once_each_is_answered_or_refused(running: Running)
 
     with ThreadPoolExecutor(50) as pool:
         statuses = list(pool.map(asked, range(50)))
-    assert set(statuses) <= {200, 429}
-    assert 200 in statuses
+    assert set(statuses) == {200}
 
 
 @pytest.mark.slow

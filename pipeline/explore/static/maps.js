@@ -66,18 +66,15 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
     const { word } = data;
     for (const map of [large(), beside()]) {
       if (!map || map.umap || !map.explained || !byUmap()) continue;
-      const looks = setInterval(async () => ($("umap-stage").textContent = (await ask("umap-stage")).stage), 500);
       try {
         map.umap = await ask("umap", { word, s: map.s.join(",") });
       } catch (error) {
         $("projection").value = "";
         throw error;
       } finally {
-        clearInterval(looks);
         if (data) drawLarge();
       }
     }
-    setTimeout(() => ($("umap-stage").textContent = ""), 600); // after a look that is under way
   });
 
   function draw() {
@@ -119,7 +116,7 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
   function told(map) {
     const says = `${visible(map.name)}: ${scores(map).join(", ")}`;
     if (!map.explained) return `${says}.`;
-    if (byUmap()) return `${says}; by UMAP${map.umap ? "." : ", which is being computed."}`;
+    if (byUmap()) return `${says}; by UMAP${map.umap ? "." : ", which is being computed: the first time that takes up to a minute."}`;
     return `${says}; ${decimal(100 * (map.explained[0] + map.explained[1]), 0)}% of the variance is in this plane.`;
   }
 

@@ -28,16 +28,10 @@ export const count = (n) => n.toLocaleString("en");
 export const numbers = (text) => (text ?? "").split(",").filter(Boolean).map(Number);
 
 export async function ask(path, parameters = {}, options = {}) {
-  for (;;) {
-    const response = await fetch(`api/${path}?${new URLSearchParams(parameters)}`, { ...options, headers: { "x-elmo-token": token } });
-    if (response.status === 429) {
-      await new Promise((resolve) => setTimeout(resolve, 200)); // another page's question came first
-      continue;
-    }
-    const answer = await response.json().catch(() => ({ error: `the server said ${response.status}` }));
-    if (!response.ok) throw new Error(answer.error);
-    return answer;
-  }
+  const response = await fetch(`api/${path}?${new URLSearchParams(parameters)}`, { ...options, headers: { "x-elmo-token": token } });
+  const answer = await response.json().catch(() => ({ error: `the server said ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
 }
 
 // What fails is told in one place, and does not end the page.
