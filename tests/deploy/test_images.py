@@ -129,8 +129,8 @@ def test_the_runtime_image_runs_the_command_as_our_user_and_holds_no_compiler_so
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("info", r"/store: complete store of states, format 1\ncounts: +60 sentences, "),
-        ("verify", r"sound: .* 60 sentences in \d+ shards?; 0 faults\n"),
+        ("info", r"/store: complete store of states, format 1\ncounts: +3,029 sentences, "),
+        ("verify", r"sound: .* 3,029 sentences in \d+ shards?; 0 faults\n"),
         ("watch", r"complete: [\d,]+ tokens in \d+ shards?\n"),
     ],
 )
