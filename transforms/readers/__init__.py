@@ -39,9 +39,9 @@ def open_split(
 ) -> tuple[ByteSource, Iterator[Record]]:
     """The records of ``split`` in order, and the source whose counts are whole once they are all read.
 
-    ``root``: the store, where the split is a blob of it. ``tokenizer``: that of the settings, which splits read together share,
-    because it knows what it met; None makes one. InputError, while reading, if the file as a whole is gone, changed or (where
-    damage is not to be rejected) damaged; ValueError for an unknown tokenizer.
+    ``root``: the store, which holds what came by standard input. ``tokenizer``: that of the settings, which splits read together
+    share, because it knows what it met; None makes one. InputError, while reading, if the file as a whole is gone, changed or
+    (where damage is not to be rejected) damaged; ValueError for an unknown tokenizer.
     """
     source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
     tokenizer = tokenizer or tokenizers.get(settings.tokenizer, split.format)
