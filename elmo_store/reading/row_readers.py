@@ -27,7 +27,7 @@ from elmo_store.forms import parquet_form, zarr_shard
 from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers, read_tables, schema_problem
 from elmo_store.storage.recent import Recent
-from elmo_store.storage.root import Root
+from elmo_store.storage.root import Root, folder_in_place_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -160,6 +160,8 @@ class _Shards(dict[int, Stored]):
         n_parts = shape[0] if len(shape) == 3 else 1
         n_bytes = n_numbers * little.itemsize
         n_bytes += zarr_shard.index_bytes(self._manifest.shard_rows // self._manifest.chunk_rows, n_parts)
+        if os.path.isdir(self._root.path(rel)):
+            raise folder_in_place_of(self._root.url(rel))
         with errors_name(self._root, rel, (ShortReadError,)):
             file = mapped_file(self._root.path(rel), rel, n_bytes)
         return np.frombuffer(file, little, n_numbers).reshape(shape)
