@@ -12,7 +12,7 @@ from tests.hostile.jobs import Trap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMMANDS = (
-    "embed", "embed, two processes", "convert", "mix", "export, npz", "index, vectors", "index, text", "report", "collect",
+    "embed", "embed, two processes", "convert", "mix", "export, npz", "index", "report", "collect",
     "embed, into", "remove", "compact",
 )  # fmt: skip
 KILLS = 2  # of each command, the second in the last tenth of its changes
@@ -66,7 +66,7 @@ def _killed(bench: Bench, case: Case, number: int, draw: random.Random) -> tuple
 
 @pytest.mark.parametrize("take_over", [False, True])
 @pytest.mark.parametrize("other_job", [False, True])
-@pytest.mark.parametrize("name", ["embed", "convert", "export, npz", "index, text"])
+@pytest.mark.parametrize("name", ["embed", "convert", "export, npz", "index"])
 def test_two_at_once_leave_the_bytes_of_one(bench: Bench, name: str, other_job: bool, take_over: bool) -> None:
     """The first is stopped before a change, the second runs to its end, the first goes on."""
     case = bench.cases[name]
@@ -90,7 +90,7 @@ def test_two_at_once_leave_the_bytes_of_one(bench: Bench, name: str, other_job: 
 
 def test_what_was_killed_is_found(bench: Bench) -> None:
     """The comparison itself: a file left behind, one that is gone, other bytes."""
-    case = bench.cases["index, text"]
+    case = bench.cases["index"]
     run, whole = bench.begin(case, "compared"), bench.undisturbed(case)
     assert run.start().wait() == 0
     assert bench.difference(run, whole) == ""

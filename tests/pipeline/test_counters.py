@@ -104,7 +104,7 @@ def test_workers_log_a_line_a_call_and_the_screen_stays_quiet(
     assert re.search(r"\S+:\d+: reading task \S+, \d+ tokens, [\d,]+ tokens/s, 0 records rejected", said.err)
     convert = ["convert", str(tmp_path / "a"), "--output", str(tmp_path / "c"), "--dtype", "int8", "--quiet"]
     assert main([*convert, "--log-level", "info"]) == 0
-    assert re.search(line, capsys.readouterr().err)
+    assert re.search(line.replace(r", [\d,]+ tokens/s", ""), capsys.readouterr().err)  # nothing is computed
 
 
 def test_the_graph_holds_pointers_only_however_large_the_input(options: EmbedOptions, corpus: Path) -> None:
