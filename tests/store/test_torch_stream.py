@@ -161,6 +161,7 @@ def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: 
     for _ in range(10):
         next(batches)
     state = stream.state_dict()
+    batches.close()  # type: ignore[attr-defined]  # it reads ahead
     asked: list[int] = []
     real = elmo_store.Store.views
 
