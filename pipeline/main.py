@@ -110,17 +110,18 @@ def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]
     leaf, first = leaf_of(parser, arguments)
     loads = command.loads
     beam_args: list[str] = []
+    known = option_names(leaf)
     if command.takes_beam_options and _unknown_options(leaf, arguments[first:]):
         logs.configure()  # before the import: Beam talks while it is imported
         _say_loading(loads, arguments)
         loads = ""  # said
-        from pipeline.runners.beam_options import split_arguments
+        from pipeline.runners.beam_options import beam_flags, split_arguments
 
         arguments, beam_args = split_arguments(arguments, option_names(leaf))
+        known |= beam_flags().keys()
     # Before what is missing is told: it may be what was misspelled.
     if unknown := _unknown_options(leaf, arguments[leaf_of(parser, arguments)[1] :]):
-        ours = option_names(leaf)
-        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
+        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, known) for name in unknown))
     args = parser.parse_args(arguments)
     args.beam_args = beam_args
     _check_no_option_is_empty(leaf, args)

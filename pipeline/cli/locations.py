@@ -1,4 +1,4 @@
-"""Locations before the work: spelled as what they are, there, and no output within an input.
+"""Locations before the work: spelled as what they are, there, answering, and no output within an input.
 
 What needs only the standard library comes first: a bad path is told before anything is loaded. What stands at a URL is asked
 later, by the code that opens it.
@@ -7,6 +7,7 @@ later, by the code that opens it.
 import glob
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,11 @@ from pipeline.cli.exit_codes import CommandError, Exit
 if TYPE_CHECKING:
     from elmo_store.storage.root import Root
     from elmo_store.store import Store
+
+GOOGLE = "https://storage.googleapis.com"
+CONNECT_SECONDS = 10.0
+# Where these are set, what this process can connect to says nothing.
+OTHER_WAYS = ("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_USE_CLIENT_CERTIFICATE")
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ def _check_input(url: str) -> None:
 
 def _check_file(what: str, path: str) -> None:
     if not is_url(path) and not os.path.isfile(path):
-        why = "it is no file: name one" if os.path.exists(path) else "there is no such file: check the name"
+        why = "it is not a file: name a file" if os.path.exists(path) else "there is no such file: check the name"
         raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: {why}")
 
 
@@ -146,13 +152,14 @@ def _check_model(what: str, spec: str) -> None:
 
 
 def check(touched: Touched) -> None:
-    """CommandError for a location that is misspelled or not there, OverlapError for an output within an input."""
+    """CommandError for a location that is misspelled, missing or not answering, OverlapError for an output within an input."""
     locations = [*touched.writes, *touched.reads]
     _check_spelling(locations)
     for location in [*locations, *touched.own]:
         _check_no_password(location.url)
         if isinstance(location, Checked) and location.check is not None:
             location.check()
+    check_answers(locations)
     _check_no_overlap(touched)
 
 
@@ -188,6 +195,28 @@ def _check_spelling(locations: Iterable[Location]) -> None:
                 Exit.BAD_LOCATION,
                 f"the {location} has one slash where a URL has two: write {meant}, or ./{location.url} for a folder here",
             )
+
+
+def check_answers(locations: Iterable[Location]) -> None:
+    """CommandError (bad location) if Google's storage, whose client tries for minutes, does not answer. One try a server."""
+    from urllib.request import getproxies  # here: it takes as long to import as the rest of a command's start
+
+    if getproxies().keys() & {"http", "https", "all"} or any(name in os.environ for name in OTHER_WAYS):
+        return
+    servers = {_google_server(location): location for location in locations if re.match(r"gc?s://", location.url)}
+    for (host, port), location in servers.items():
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise CommandError(
+                Exit.BAD_LOCATION, f"the {location} can't be used: {host}:{port} does not answer ({error}): look at the network"
+            ) from error
+
+
+def _google_server(location: Location) -> tuple[str, int]:
+    endpoint = (location.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
+    parsed = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+    return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
 
 
 def _check_no_overlap(touched: Touched) -> None:

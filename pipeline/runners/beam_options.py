@@ -5,6 +5,7 @@ Beam's options are those that the installed SDK's option classes declare, and fo
 """
 
 import argparse
+import difflib
 import json
 import re
 import shutil
@@ -42,6 +43,7 @@ SPARK_FAILURES = "-Dspark.task.maxFailures"  # how often a task may be lost befo
 FLINK_MODE = "--execution_mode_for_batch"
 ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
 MANY_WORKERS = "use_multiple_sdk_containers"
+NEARLY = 0.9  # a name that is as much like one of Beam's is that one, misspelled
 NAME_LENGTH = 32  # of an output in its job's name
 
 
@@ -85,7 +87,8 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
     """Our arguments and Beam's, each in order. After ``--`` everything is ours.
 
     ``ours``: every option string of our command. If the runner has a job service, ``--name=value`` in Beam's spelling
-    (no dash inside) that is in neither list goes to the service.
+    (no dash inside) that is in neither list goes to the service, unless it is nearly one of Beam's: then it stays among ours, of
+    which none has such a name.
     """
     flags = beam_flags()
     own: list[str] = []
@@ -101,11 +104,17 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
             beams.append(argument)
             if flags[name] and not equals and (value := next(rest, None)) is not None:
                 beams.append(value)
-        elif engine and equals and name.startswith("--") and "-" not in name[2:] and name not in (ours or ()):
+        elif engine and equals and name not in (ours or ()) and _may_be_the_services(name, flags):
             beams.append(argument)
         else:
             own.append(argument)
     return own, beams
+
+
+def _may_be_the_services(name: str, flags: Collection[str]) -> bool:
+    """Whether ``name`` has Beam's spelling and is not nearly one of ``flags``."""
+    is_spelled_so = name.startswith("--") and "-" not in name[2:]
+    return is_spelled_so and not difflib.get_close_matches(name, flags, 1, NEARLY)
 
 
 def _runner_of(arguments: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from apache_beam.runners.runner import create_runner
 
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import check_answers
 from pipeline.runners.beam_options import ENGINES, WORKER_PROGRAM, is_local, pipeline_options, runner_name
 from pipeline.runners.flink import fit_to_cluster
 from pipeline.runners.job_service import job_service
@@ -83,7 +84,7 @@ def check_leaving(name: str, options: PipelineOptions) -> None:
 
 
 def check_dataflow(options: PipelineOptions) -> None:
-    """CommandError for what Dataflow would refuse once the store's start is written."""
+    """CommandError for what Dataflow would refuse, or try for minutes, once the store's start is written."""
     google = options.view_as(GoogleCloudOptions)
     needed = {"project": "", "region": "", "temp_location": ": a folder gs://BUCKET/… that Dataflow may write"}
     problems = [f"--{name} is missing{remedy}" for name, remedy in needed.items() if not getattr(google, name)]
@@ -95,6 +96,7 @@ def check_dataflow(options: PipelineOptions) -> None:
     problems = problems or PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()
     if problems:
         raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))
+    check_answers([Location("--temp_location", google.temp_location)])
 
 
 def _image_problems(options: PipelineOptions) -> list[str]:

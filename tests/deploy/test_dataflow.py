@@ -196,6 +196,16 @@ def test_what_the_service_or_its_workers_would_refuse_is_refused_before_anything
     assert not (tmp_path / "store").exists()
 
 
+def test_storage_that_is_not_reached_is_told_before_anything_is_written(
+    cloud: Cloud, embed_arguments: Arguments, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    code, err = refused(capsys, embed_arguments(tmp_path / "store", *beam_options(cloud), "--shared-disk"))
+    assert code == Exit.BAD_LOCATION
+    assert "the --temp_location gs://my-bucket/temp can't be used: 127.0.0.1:1 does not answer" in err
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_local_output_is_refused_because_workers_are_elsewhere(
     cloud: Cloud, embed_arguments: Arguments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -90,6 +90,7 @@ def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> 
         (["convert", "x", "--output", "y", "--dtype", "flaot16"], "float16"),
         (["models", "covnert"], "convert"),
         (["info", "x", "--jsn"], "--json"),
+        (["embed", "x", "--output", "y", "--runner=FlinkRunner", "--flink_mastr=h:1"], "--flink_master"),
     ],
 )
 def test_a_typing_error_is_told_with_what_may_have_been_meant(
@@ -155,7 +156,7 @@ def test_a_folder_or_pipe_in_place_of_a_file_is_refused(
     (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
     for name in ("FOLDER", "PIPE"):
         assert main(arguments.replace("FOLDER", name).split()) == Exit.BAD_LOCATION
-        assert capsys.readouterr().err.endswith(f" {name}: it is no file: name one\n")
+        assert capsys.readouterr().err.endswith(f" {name}: it is not a file: name a file\n")
 
 
 STORE_COMMANDS = {
@@ -211,6 +212,21 @@ def test_an_unknown_protocol_is_called_one(
     said = capsys.readouterr().err
     what = {"--output": "output", "--into": "output", "STORE": "store"}.get(option, option)
     assert f"the {what} foo://x can't be used: fsspec knows no protocol foo: check its spelling" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["info", "gs://bucket/store"], ["embed", __file__, "--output", "gs://bucket/store"], ["verify", "gcs://b/s"]]
+)
+def test_googles_storage_that_does_not_answer_is_told_in_a_line(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    options = '{"endpoint_url": "http://127.0.0.1:1", "token": "anon"}'
+    assert main([*arguments, "--storage-options", options]) == Exit.BAD_LOCATION
+    said = capsys.readouterr().err
+    assert "127.0.0.1:1 does not answer" in said
     assert said.count("\n") == 1
 
 

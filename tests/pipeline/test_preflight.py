@@ -32,6 +32,7 @@ OURS = {"--output", "--shard-rows"}
         (["a", "--object_reuse=x"], []),  # no job service: a typing error
         (["a", "--runner=DataflowRunner", "--wrker_zone=x"], ["--runner=DataflowRunner"]),
         (["a", "--runner=FlinkRunner", "--shard-rws=64"], ["--runner=FlinkRunner"]),  # not Beam's spelling
+        (["a", "--runner=FlinkRunner", "--flink_mastr=x"], ["--runner=FlinkRunner"]),  # nearly Beam's: a typing error
         (["a", "--runner=FlinkRunner", "--output=b"], ["--runner=FlinkRunner"]),
     ],
 )

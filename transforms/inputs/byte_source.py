@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import fsspec
 
+from elmo_store.format.layout import WORK
 from elmo_store.storage.failures import translate_error
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, unit_of
@@ -27,7 +28,7 @@ PIPED_BYTES = 32 << 20  # of an object that holds a piece of standard input
 
 def piped_paths(size: int) -> list[str]:
     """Where the store holds ``size`` bytes of standard input: `PIPED_BYTES` in each object but the last."""
-    return [f"_work/stdin/{number:05d}" for number in range(-(-size // PIPED_BYTES))]
+    return [f"{WORK}/stdin/{number:05d}" for number in range(-(-size // PIPED_BYTES))]
 
 
 def put_piped(root: Root, file: BinaryIO, size: int) -> None:
