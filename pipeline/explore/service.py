@@ -194,7 +194,7 @@ class ExplorerService:
         """The mix that tells a word's occurrences apart best by a field or label. BadRequestError where there is none."""
         sample, indices, _ = self._occurrences(word)
         if self._kind != "states":
-            raise BadRequestError("a mixed store has no layers to weigh")
+            raise BadRequestError("a mixed store can't be mixed again: explore the store of states")
         rows, label = self._grouping(word, by, sample, indices).labelled()
         self._take_one_thread()
         layers = [sample.mixed(indices[rows], self._alone(layer)) for layer in range(len(self._names))]
