@@ -58,7 +58,7 @@ def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
 
 
 def last_step(root: Root, checked: Outcome) -> bool:
-    return finish_job(root, checked).complete
+    return finish_job([checked], root)[0].complete
 
 
 def look(root: Root) -> str:
@@ -86,7 +86,7 @@ def stages(url: str, options: dict[str, Any], shards: int, files: int) -> Iterat
     yield "resume: plan", Cost.of(job_stages.plan_alone, root, True), ""
     yield "resume: a check", Cost.of(left_in, tasks[0], root), f"one of {len(tasks)} tasks that workers share"
     by_folder: dict[str, list[CheckTask]] = {}
-    for task in check_tasks(Outcome(), root):
+    for task in check_tasks([Outcome()], root):
         by_folder.setdefault(task.folder, []).append(task)
     for folder, of_folder in by_folder.items():
         yield f"finish: {folder}", Cost.of(check, of_folder[0], root), f"one of {len(of_folder)} tasks that workers share"

@@ -24,6 +24,11 @@ settings.register_profile("search", max_examples=1000, deadline=None)
 settings.load_profile("quick")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes of ``-n auto``: one more than cores, as some tests wait for a server, a lease or a child."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Downloaded models and warm states go into a folder of the session's, not into the user's."""

@@ -15,7 +15,7 @@ from elmo_store.storage.root import Root
 from model.options import BiLMOptions
 from transforms.inputs.records import ReadSettings, describe_files
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
-from transforms.stages.plan import NUMBER, SHARDS, ShardTask, plan_job
+from transforms.stages.plan import BEGUN, NUMBER, SHARDS, ShardTask, plan_job
 from transforms.stages.shards import part_reader, read_shard
 from transforms.stages.split import listed_tasks, plan_splits, read_tasks, write_tasks
 from transforms.stages.tokenise import tokenise_task
@@ -92,14 +92,14 @@ def read_all(root: Root, fill: Root, options: dict[str, Any]) -> None:
 
 
 def plan(root: Root, resumed: bool) -> tuple[list[Any], list[list[ShardTask]]]:
-    outputs = list(plan_job(0, root, READ, SHARDS_PER_TASK, 32, resumed))
+    outputs = list(plan_job([0], root, READ, SHARDS_PER_TASK, 32, resumed))
     return [o.value for o in outputs if o.tag == NUMBER], [o.value for o in outputs if o.tag == SHARDS]
 
 
 def plan_alone(root: Root, resumed: bool) -> tuple[int, int]:
     """The plan as a worker does it: tasks leave it one by one."""
-    n = {NUMBER: 0, SHARDS: 0}
-    for output in plan_job(0, root, READ, SHARDS_PER_TASK, 32, resumed):
+    n = {NUMBER: 0, SHARDS: 0, BEGUN: 0}
+    for output in plan_job([0], root, READ, SHARDS_PER_TASK, 32, resumed):
         n[output.tag] += 1
     return n[NUMBER], n[SHARDS]
 
@@ -108,7 +108,7 @@ def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequenc
     """All shards, parts and ids of the job, the states being zeros."""
     for number in numbers:
         number_parts(number, root)
-    for run in runs_to_do(0, root):
+    for run in runs_to_do([], root):
         merge_ids(run, root)
     manifest = read_manifest(root)
     plan_id = json.loads(root.get("_work/plan.json"))["id"]

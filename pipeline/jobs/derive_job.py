@@ -33,13 +33,13 @@ from pipeline.runners import preflight
 from pipeline.runners.beam_options import ends_with_command, is_local
 from pipeline.runners.flink import address_of
 from transforms.runtime.owner import owned, run_name
-from transforms.runtime.results import spread
+from transforms.runtime.wiring import Spread, spread
 from transforms.runtime.work import PLAN, PROBLEM, START
-from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
+from transforms.stages.derive import BEGUN, PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
 from transforms.stages.finish import finish_store, left_to_do
 
 
-class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
+class DeriveStore(beam.PTransform[PBegin, PCollection[Manifest]]):
     """The store at ``source`` into the one that the manifest at ``target`` asks for: mixed, or in other numbers and forms.
 
     ``resumed``: some of it may be done.
@@ -50,16 +50,16 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         self._roots = (source, target)
         self._resumed = resumed
 
-    def expand(self, begin: PBegin) -> PCollection[bool]:
+    def expand(self, begin: PBegin) -> PCollection[Manifest]:
         """Wire the stages."""
-        job = begin | "Job" >> beam.Create([(*self._roots, self._resumed)])
-        tasks = job | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
+        plan = beam.FlatMap(plan_derived, *self._roots, self._resumed).with_outputs(PARTS, SHARDS, BEGUN)
+        tasks = begin | beam.Impulse() | "Plan" >> plan
         copied = tasks[PARTS] | "Parts" >> spread(put_texts, *self._roots)
         shards = tasks[SHARDS]
         if self._resumed:
             shards |= "Done" >> spread(left_to_do, self._roots[1], SHARDS_PER_TASK, flat=True)
-        derived = shards | "Spread shards" >> beam.Reshuffle() | "Derive" >> beam.ParDo(DeriveShards(*self._roots))
-        return (copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
+        derived = shards | "Spread shards" >> Spread() | "Derive" >> beam.ParDo(DeriveShards(*self._roots))
+        return (tasks[BEGUN], copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
 
 
 def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) -> Exit:

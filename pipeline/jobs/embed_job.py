@@ -37,13 +37,13 @@ from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import cores, memory_limit, n_local_processes, workers_of
 from transforms.inputs.records import Split, describe_files
 from transforms.runtime.owner import owned
-from transforms.runtime.results import spread
+from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, START
 from transforms.stages.embed import build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.job import Job
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
-from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
+from transforms.stages.plan import BEGUN, NUMBER, SHARDS, plan_job, shards_per_call
 from transforms.stages.split import listed_tasks, read_tasks, write_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
@@ -58,33 +58,30 @@ READER_BYTES = 256 << 20  # of a process that reads and tokenises: 227 MB were m
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
-class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
+class EmbedCorpus(beam.PTransform[PBegin, PCollection[Manifest]]):
     """The whole job whose start stands in the store at ``job.root``."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
         self._job = job
 
-    def expand(self, begin: PBegin) -> PCollection[bool]:
-        """Wire the stages; every Reshuffle within them is where work spreads over workers."""
+    def expand(self, begin: PBegin) -> PCollection[Manifest]:
+        """Wire the stages; every `Spread` within them is where work spreads over workers."""
         job = self._job
         root = job.root
         arguments = (root, job.read, job.input_storage_options)
-        tasks = begin | "Job" >> beam.Create([root]) | "List tasks" >> beam.FlatMap(listed_tasks)
-        read = tasks | "Text" >> TokeniseTasks(*arguments, processes=job.read_processes) | "All text" >> beam.CombineGlobally(sum)
-        plan = beam.FlatMap(
-            plan_job, root, job.read,
-            job.shards_per_call, job.workers, job.resumed, job.max_reject_rate,
-        )  # fmt: skip
-        planned = read | "Plan" >> plan.with_outputs(NUMBER, SHARDS)
+        tasks = begin | beam.Impulse() | "List tasks" >> beam.FlatMap(lambda _: listed_tasks(root))
+        read = tasks | "Text" >> TokeniseTasks(*arguments, processes=job.read_processes)
+        settings = (root, job.read, job.shards_per_call, job.workers, job.resumed, job.max_reject_rate)
+        planned = read | "Plan" >> gathered(plan_job, *settings, outputs=(NUMBER, SHARDS, BEGUN))
         shards = planned[SHARDS]
         if job.resumed:
             shards |= "Done" >> spread(left_to_do, root, job.shards_per_call, flat=True)
         numbered = planned[NUMBER] | "Number" >> spread(number_parts, root)
         embedded = shards | "Shards" >> embed_shards(job)
-        all_numbered = numbered | "All numbered" >> beam.combiners.Count.Globally()
-        indexed = all_numbered | "Id runs" >> beam.FlatMap(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
-        return (numbered, indexed, embedded) | "All results" >> beam.Flatten() | "Finish" >> finish_store(root)
+        indexed = numbered | "All numbered" >> gathered(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
+        outcomes = (planned[BEGUN], numbered, indexed, embedded)
+        return outcomes | "All results" >> beam.Flatten() | "Finish" >> finish_store(root)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pipeline.progress.repeated import repeated
 from pipeline.progress.troubles import told
 from pipeline.runners.submission import pipeline_of, submit
 from transforms.runtime.ended import introduce
-from transforms.runtime.results import spread
+from transforms.runtime.wiring import spread
 from transforms.stages.derive import opened_source
 
 LOOK_SECONDS = 2.0  # between looks at what workers made

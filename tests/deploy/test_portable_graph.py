@@ -78,9 +78,9 @@ import sys
 import apache_beam as beam
 from elmo_store.storage.root import Root
 from pipeline.runners.beam_options import pipeline_options
-from transforms.runtime.results import spread
+from transforms.runtime.wiring import gathered, spread
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
-from transforms.stages.plan import NUMBER, SHARDS, plan_job
+from transforms.stages.plan import BEGUN, NUMBER, SHARDS, plan_job
 from transforms.inputs.records import ReadSettings
 from transforms.stages.split import listed_tasks
 from transforms.stages.tokenise import TokeniseTasks
@@ -88,10 +88,10 @@ from transforms.stages.tokenise import TokeniseTasks
 root, read = Root(sys.argv[1]), ReadSettings()
 pipeline = beam.Pipeline(options=pipeline_options([]))
 tasks = pipeline | beam.Create([root]) | beam.FlatMap(listed_tasks)
-read_all = tasks | TokeniseTasks(root, read, None, processes=1) | beam.CombineGlobally(beam.combiners.CountCombineFn())
-planned = read_all | beam.FlatMap(plan_job, root, read, 8, 1, False).with_outputs(NUMBER, SHARDS)
-numbered = planned[NUMBER] | "Number" >> spread(number_parts, root) | beam.combiners.Count.Globally()
-_ = numbered | beam.FlatMap(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
+read_all = tasks | TokeniseTasks(root, read, None, processes=1)
+planned = read_all | "Plan" >> gathered(plan_job, root, read, 8, 1, False, outputs=(NUMBER, SHARDS, BEGUN))
+numbered = planned[NUMBER] | "Number" >> spread(number_parts, root)
+_ = numbered | "All numbered" >> gathered(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
 pipeline.run().wait_until_finish()
 assert root.size("_work/plan.json"), "the plan did not run"
 print("torch" in sys.modules)

@@ -40,7 +40,7 @@ from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
 from transforms.runtime.owner import owned, run_name, run_of
-from transforms.runtime.results import IncompleteJobError, Outcome, total
+from transforms.runtime.results import IncompleteJobError, Outcome
 from transforms.runtime.work import PLAN, START
 from transforms.stages import embed as embed_stage
 from transforms.stages import finish as finish_stage
@@ -172,14 +172,13 @@ def read_settings() -> Any:
 
 
 def finish(root: Root) -> None:
-    found = total(check(task, root) for task in check_tasks(Outcome(), root))
-    finish_stage.finish_job(root, found)
+    finish_stage.finish_job([check(task, root) for task in check_tasks([Outcome()], root)], root)
 
 
 def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: Root, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     root = run_of_a_job
     before = everything()
-    again = list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False))
+    again = list(plan_stage.plan_job([0], root, read_settings(), 4, 1, False))
     assert [one.tag for one in again].count(plan_stage.SHARDS) >= 1
     assert everything() == before
     # While it writes, the job ends: the copy must not bring `complete: false` back, nor undo the consolidated metadata.
@@ -191,11 +190,11 @@ def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: Root, everything:
     with monkeypatch.context() as patch:
         patch.setattr(plan_stage, "is_planned", ends_meanwhile)
         with pytest.raises(LeaseLostError):
-            list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False))
+            list(plan_stage.plan_job([0], root, read_settings(), 4, 1, False))
     store = elmo_store.open(root.url())
     assert store.manifest.complete
     store.verify()
-    assert list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False)) == []
+    assert [late.tag for late in plan_stage.plan_job([0], root, read_settings(), 4, 1, False)] == [plan_stage.BEGUN]
     finish(Root(root.url()))  # a second copy of the last stage, too
     store.verify()
 
@@ -298,8 +297,7 @@ def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(made: M
 
 def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: Root) -> None:
     failed = Outcome(errors=("shard 3, writing: OSError: reset",))
-    found = total(check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job))
-    finish_stage.finish_job(run_of_a_job, found)
+    finish_stage.finish_job([check(task, run_of_a_job) for task in check_tasks([failed], run_of_a_job)], run_of_a_job)
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
 
 

@@ -35,13 +35,13 @@ def test_prometheus_scrapes_a_running_job(embed: Command, tmp_path: Path, monkey
     """In its last stage, when all is written: the values are the store's. With --quiet too."""
     port, file, complete = free_port(), tmp_path / "scraped", finish.finish_job
 
-    def scrape_first(root: Root, outcome: Any) -> Any:  # Beam pickles it: a file carries what it found
+    def scrape_first(looks: Any, root: Root) -> Any:  # Beam pickles it: a file carries what it found
         found = scraped(port)
         while not found["elmo_store_stage", "finishing"]:
             threading.Event().wait(0.01)
             found = scraped(port)
         file.write_bytes(pickle.dumps(found))
-        return complete(root, outcome)
+        return complete(looks, root)
 
     monkeypatch.setattr(finish, "finish_job", scrape_first)
     assert embed(tmp_path / "store", "--metrics-port", str(port)) == Exit.COMPLETE

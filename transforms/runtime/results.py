@@ -8,9 +8,9 @@ worker's exception.
 import json
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import apache_beam as beam
 
@@ -88,7 +88,7 @@ class Outcome:
 
 
 def total(outcomes: Iterable[Outcome]) -> Outcome:
-    """The sum of ``outcomes``; Beam combines with it."""
+    """The sum of ``outcomes``."""
     return sum(outcomes, Outcome())
 
 
@@ -107,12 +107,6 @@ def counted(result: ShardResult) -> Outcome:
 def add(counter: str, value: float) -> None:
     """Add ``value``, as a whole number, to a Beam counter of this package."""
     beam.metrics.Metrics.counter(NAMESPACE, counter).inc(round(value))
-
-
-def spread(work: Callable[..., Any], *arguments: Any, flat: bool = False) -> beam.PTransform:
-    """``work(element, *arguments)`` of every element, spread over the workers; ``flat``: its results one by one."""
-    apply = beam.FlatMap if flat else beam.Map
-    return "Spread" >> beam.Reshuffle() | work.__name__ >> apply(work, *arguments)
 
 
 def stop(root: Root, lines: Iterable[str], kind: str = "") -> NoReturn:

@@ -40,7 +40,7 @@ from transforms.runtime.owner import retries_of
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN
 from transforms.runtime.worker import Health, log_pace, run_stats
-from transforms.stages.plan import SHARDS, ShardTask, grouped, id_runs, is_planned, shards_per_task, write_plan
+from transforms.stages.plan import BEGUN, SHARDS, ShardTask, grouped, id_runs, is_planned, shards_per_task, write_plan
 
 PARTS = "parts"
 SHARDS_PER_TASK = 8
@@ -53,8 +53,9 @@ def plan_id(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
 
 
-def plan_derived(source: Root, target: Root, resumed: bool) -> Iterable[Any]:
-    """Empty arrays into the target; yields `PARTS`: part groups and runs of id tables, and `SHARDS`: lists of shard tasks."""
+def plan_derived(_: Any, source: Root, target: Root, resumed: bool) -> Iterable[Any]:
+    """Empty arrays into the target; yields as `plan_job` does, but `PARTS`: part groups and runs of id tables."""
+    yield TaggedOutput(BEGUN, Outcome())
     manifest = read_manifest(target)
     if manifest.complete:
         return

@@ -38,7 +38,8 @@ from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.runtime.owner import is_of_the_data, retries_of
-from transforms.runtime.results import Outcome, ShardResult, counted
+from transforms.runtime.results import Outcome, ShardResult, counted, total
+from transforms.runtime.wiring import Spread
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import (
     Health,
@@ -61,11 +62,11 @@ CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 def embed_shards(job: Job) -> beam.PTransform:
     """Lists of shard tasks, a call of the engine each → shards in the store, spread over the workers; what became of each."""
     embed = beam.ParDo(EmbedShards(job)).with_resource_hints(**job.hints)
-    return "Spread shards" >> beam.Reshuffle() | "Embed" >> embed
+    return "Spread shards" >> Spread() | "Embed" >> embed
 
 
 class EmbedShards(beam.DoFn):
-    """Lists of `ShardTask`, a call of the engine each → `Outcome` of each shard."""
+    """Lists of `ShardTask`, a call of the engine each → `Outcome` of each call."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -86,18 +87,17 @@ class EmbedShards(beam.DoFn):
         """Start a call; outcomes of the bundle's calls that are written."""
         self._calls.append(self._worker.begin(element))
         while self._calls and self._worker.is_durable(self._calls[0]):
-            yield from self._outcomes()
+            yield self._outcome()
 
     def finish_bundle(self) -> Iterator[Any]:
         """Outcomes of all others: a bundle that succeeded is durable."""
         while self._calls:
-            for outcome in self._outcomes():
-                yield WindowedValue(outcome, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+            yield WindowedValue(self._outcome(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
-    def _outcomes(self) -> list[Outcome]:
+    def _outcome(self) -> Outcome:
         results = self._worker.results(self._calls.popleft())
         log_pace(results)
-        return [counted(result) for result in results]
+        return total(map(counted, results))
 
 
 def load_worker(job: Job) -> "ShardWorker":

@@ -44,7 +44,8 @@ from elmo_store.format.markers import (
 from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
 from transforms.runtime.owner import retries_of, run_of, writable
-from transforms.runtime.results import SHARDS_SHOWN, Outcome, spread, stop, total
+from transforms.runtime.results import SHARDS_SHOWN, Outcome, stop, total
+from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import PLAN, START, SUMMARY
 from transforms.stages.plan import IO_THREADS, ShardTask, grouped, marker_of_plan
 
@@ -53,13 +54,9 @@ M = TypeVar("M", PartGroupMarker, IdsMarker)
 
 
 def finish_store(root: Root) -> beam.PTransform:
-    """Outcomes of all tasks → True, once the store is complete. IncompleteJobError if work is left."""
+    """Outcomes of all tasks → the manifest of the store, complete. IncompleteJobError if work is left."""
     return (
-        "All outcomes" >> beam.CombineGlobally(total)
-        | "Runs of markers" >> beam.FlatMap(check_tasks, root)
-        | "Look" >> spread(check, root)
-        | "All looks" >> beam.CombineGlobally(total)
-        | "Complete" >> beam.Map(lambda outcome, root: finish_job(root, outcome).complete, root)
+        "All outcomes" >> gathered(check_tasks, root) | "Look" >> spread(check, root) | "All looks" >> gathered(finish_job, root)
     )
 
 
@@ -100,8 +97,9 @@ class CheckTask:
     folder: str = SHARDS  # or PART_GROUPS, IDS
 
 
-def check_tasks(outcome: Outcome, root: Root) -> Iterator[CheckTask]:
-    """The plan's shards in runs, of which there is one at least, which carries ``outcome``; its part groups and id tables."""
+def check_tasks(outcomes: Iterable[Outcome], root: Root) -> Iterator[CheckTask]:
+    """The plan's shards in runs, of which there is one at least, which carries ``outcomes``; its part groups and id tables."""
+    outcome = total(outcomes)
     plan = root.get_json(PLAN) if root.exists(PLAN) else {}  # no plan: the store is complete already
     n_shards = int(plan.get("n_shards", 0))
     for first in range(0, max(1, n_shards), CHECKSUM_RUN):
@@ -160,13 +158,13 @@ def _is_sound(root: Root, folder: str, number: int) -> bool:
     return sound
 
 
-def finish_job(root: Root, outcome: Outcome) -> Manifest:
+def finish_job(looks: Iterable[Outcome], root: Root) -> list[Manifest]:
     """Complete the store at ``root``. IncompleteJobError, also left in the scratch area for the launcher, if work is left."""
-    manifest = read_manifest(root)
+    outcome, manifest = total(looks), read_manifest(root)
     if manifest.complete:  # a runner that runs the last step twice; the first time may not have come to its end
         if writable(root):
             _end_run(root)
-        return manifest
+        return [manifest]
     plan = root.get_json(PLAN)
     if outcome.n_missing:  # what failed in one attempt may have succeeded in another
         shown = ", ".join(map(str, outcome.missing)) + (" …" if outcome.n_missing > len(outcome.missing) else "")
@@ -189,7 +187,7 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
         everything = outcome.everything + Counter({REPEATED_IDS: repeated, "skipped": int(plan.get("skipped", 0))})
         root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": this_run})
     _end_run(root, waits)
-    return complete
+    return [complete]
 
 
 def with_cards(manifest: Manifest, devices: Collection[str]) -> Manifest:

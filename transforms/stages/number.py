@@ -201,7 +201,7 @@ def _put_hashes(root: Root, group: PartGroup, n_sentences: int, hashes: Hashes) 
         root.put(id_hashes(run, group.number), hashes[run_of_hash == run].astype("<u8").tobytes())
 
 
-def runs_to_do(n_numbered: int, root: Root) -> Iterable[int]:
+def runs_to_do(_: Iterable[Outcome], root: Root) -> Iterable[int]:
     """The runs of id tables that this plan has not written yet, once all groups are numbered; none of a complete store."""
     if read_manifest(root).complete:
         return []

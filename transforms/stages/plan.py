@@ -25,12 +25,12 @@ from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
 from transforms.runtime.owner import retries_of, run_name
-from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
+from transforms.runtime.results import Outcome, stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
 from transforms.stages.split import listed_tasks
 from transforms.stages.tokenise import marked_result
 
-NUMBER, SHARDS = "number", "shards"
+NUMBER, SHARDS, BEGUN = "number", "shards", "begun"  # outputs of the plan
 IO_THREADS = 16
 SHARDS_PER_LOOK = 128  # that one look at what earlier runs have done is of
 ID_RUNS = 256  # most runs of id tables: so many files of hashes a part group leaves
@@ -236,7 +236,7 @@ def grouped(tasks: Iterator[ShardTask], size: int) -> Iterator[list[ShardTask]]:
 
 
 def plan_job(
-    n_retries: int,
+    retries: Iterable[int],
     root: Root,
     read: ReadSettings,
     most_shards_per_task: int,
@@ -246,10 +246,12 @@ def plan_job(
 ) -> Iterable[Any]:
     """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done.
 
-    ``n_retries``: of storage, while the input was read. ``max_reject_rate``: the share of the records that are not blank whose
-    refusal ends the job when it is exceeded. Yields `NUMBER`: part groups to number, and `SHARDS`: lists of shard tasks.
+    ``retries``: of storage, while the input was read. ``max_reject_rate``: the share of the records that are not blank whose
+    refusal ends the job when it is exceeded. Yields `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks, and, if
+    there are none too, `BEGUN`: an outcome to which theirs are added.
     IncompleteJobError if input files can't be read, or too many records were refused.
     """
+    yield TaggedOutput(BEGUN, Outcome(n_retries=sum(retries)))
     manifest = read_manifest(root)
     if manifest.complete:
         return
@@ -265,7 +267,7 @@ def plan_job(
         zarr_form.create(root, manifest)
         write_plan(
             root, identity, plan.counts, n_groups=len(groups), n_id_runs=id_runs(plan.counts.sentences),
-            resumed=resumed, n_retries=n_retries, n_skipped=plan.n_skipped,
+            resumed=resumed, n_skipped=plan.n_skipped,
         )  # fmt: skip
     yield from (TaggedOutput(NUMBER, group) for group in groups)
     tasks = shard_tasks([(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, manifest.shard_rows)
@@ -315,7 +317,6 @@ def write_plan(
     n_groups: int,
     n_id_runs: int,
     resumed: bool,
-    n_retries: int = 0,
     n_skipped: int = 0,
 ) -> None:
     """Leave the sizes of the job in the scratch area: the stages behind the plan, and whoever watches, read them there."""
@@ -324,7 +325,7 @@ def write_plan(
         {"id": identity, "run": run_name(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
         | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
-        | {"retries": n_retries + retries_of(root).take(), "resumed": resumed, "skipped": n_skipped},
+        | {"retries": retries_of(root).take(), "resumed": resumed, "skipped": n_skipped},
     )
 
 

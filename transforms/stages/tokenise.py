@@ -43,6 +43,7 @@ from transforms.inputs.records import (
 from transforms.readers import open_split
 from transforms.runtime.owner import retries_of
 from transforms.runtime.results import add, note_bad_files
+from transforms.runtime.wiring import Spread
 from transforms.runtime.work import READ
 from transforms.runtime.worker import this_worker
 from transforms.stages.skip import SkipKnown
@@ -86,7 +87,7 @@ class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
 
     def expand(self, tasks: PCollection[ReadTask]) -> PCollection[int]:
         work = _Tokenise(*self._arguments) if self._processes == 1 else _TokeniseInProcesses(self._processes, *self._arguments)
-        return tasks | "Spread tasks" >> beam.Reshuffle() | "Tokenise" >> beam.ParDo(work).with_output_types(int)
+        return tasks | "Spread tasks" >> Spread() | "Tokenise" >> beam.ParDo(work).with_output_types(int)
 
 
 class _Tokenise(beam.DoFn):

@@ -62,9 +62,9 @@ def test_requests_of_plan_finish_and_a_look_do_not_grow(tmp_path: Path, monkeypa
         written(root)
         found["resumed plan"].append(counted(monkeypatch, lambda root=root: job_stages.plan_alone(root, True)))
         found["look"].append(counted(monkeypatch, lambda root=root: ProgressReader(root).look()))
-        outcome = total(check(task, root) for task in check_tasks(Outcome(), root))
+        outcome = total(check(task, root) for task in check_tasks([Outcome()], root))
         assert (outcome.n_missing, outcome.faulty) == (0, ())
-        found["finish"].append(counted(monkeypatch, lambda root=root, outcome=outcome: finish_job(root, outcome)))
+        found["finish"].append(counted(monkeypatch, lambda root=root, outcome=outcome: finish_job([outcome], root)))
     for what, (few, many) in found.items():
         assert few == many, what
         assert 0 < few.total() < 40, what
@@ -79,7 +79,8 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
     ]
     for path in left:
         path.write_bytes(b"half")
-    assert finish_job(root, total(check(task, root) for task in check_tasks(Outcome(), root))).complete
+    (manifest,) = finish_job((check(task, root) for task in check_tasks([Outcome()], root)), root)
+    assert manifest.complete
     assert not any(path.exists() for path in left)
 
 

@@ -230,12 +230,12 @@ def test_any_parts_give_the_same_starts_and_ids(
             number_parts(one, root)
             assert read_part_group_marker(root, one.number) is not None
         write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
-        assert list(runs_to_do(0, root)) == list(range(1 << bits))
-        for run in runs_to_do(0, root):
+        assert list(runs_to_do([], root)) == list(range(1 << bits))
+        for run in runs_to_do([], root):
             merged = merge_ids(run, root)
             assert not [id_hashes(run, one.number) for one in found if root.exists(id_hashes(run, one.number))]
             assert merge_ids(run, root) == merged  # a second copy of the task
-        assert list(runs_to_do(0, root)) == []
+        assert list(runs_to_do([], root)) == []
         tables = [pq.read_table(BytesIO(root.get(layout.id_table(i)))) for i in range(1 << bits)]
     rows = [n + 2 if n else 0 for n in lengths]
     starts = [0, *np.cumsum(rows).tolist()]
