@@ -39,7 +39,7 @@ from transforms.stages.derive import BEGUN, PARTS, SHARDS, SHARDS_PER_TASK, Deri
 from transforms.stages.finish import finish_store, left_to_do
 
 
-class DeriveStore(beam.PTransform[PBegin, PCollection[Manifest]]):
+class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
     """The store at ``source`` into the one that the manifest at ``target`` asks for: mixed, or in other numbers and forms.
 
     ``resumed``: some of it may be done.
@@ -50,7 +50,7 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[Manifest]]):
         self._roots = (source, target)
         self._resumed = resumed
 
-    def expand(self, begin: PBegin) -> PCollection[Manifest]:
+    def expand(self, begin: PBegin) -> PCollection[bool]:
         """Wire the stages."""
         plan = beam.FlatMap(plan_derived, *self._roots, self._resumed).with_outputs(PARTS, SHARDS, BEGUN)
         tasks = begin | beam.Impulse() | "Plan" >> plan

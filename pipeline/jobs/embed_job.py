@@ -58,14 +58,14 @@ READER_BYTES = 256 << 20  # of a process that reads and tokenises: 227 MB were m
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
-class EmbedCorpus(beam.PTransform[PBegin, PCollection[Manifest]]):
+class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
     """The whole job whose start stands in the store at ``job.root``."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
         self._job = job
 
-    def expand(self, begin: PBegin) -> PCollection[Manifest]:
+    def expand(self, begin: PBegin) -> PCollection[bool]:
         """Wire the stages; every `Spread` within them is where work spreads over workers."""
         job = self._job
         root = job.root

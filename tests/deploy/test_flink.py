@@ -128,6 +128,7 @@ def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told
     assert (tmp_path / "lost").exists()
     _, worker = worker_at_work(store, alive(flink), process)
     worker.kill()  # as the kernel does where memory is short
+    worker.wait(10)
     watcher, worker = worker_at_work(store, alive(flink), process)  # the other one: nothing else has written shards
     watcher.kill()
     worker.wait(10)

@@ -54,7 +54,7 @@ M = TypeVar("M", PartGroupMarker, IdsMarker)
 
 
 def finish_store(root: Root) -> beam.PTransform:
-    """Outcomes of all tasks → the manifest of the store, complete. IncompleteJobError if work is left."""
+    """Outcomes of all tasks → True, once the store is complete. IncompleteJobError if work is left."""
     return (
         "All outcomes" >> gathered(check_tasks, root) | "Look" >> spread(check, root) | "All looks" >> gathered(finish_job, root)
     )
@@ -158,13 +158,13 @@ def _is_sound(root: Root, folder: str, number: int) -> bool:
     return sound
 
 
-def finish_job(looks: Iterable[Outcome], root: Root) -> list[Manifest]:
-    """Complete the store at ``root``. IncompleteJobError, also left in the scratch area for the launcher, if work is left."""
+def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
+    """True, once the store at ``root`` is complete. IncompleteJobError, also left for the launcher, if work is left."""
     outcome, manifest = total(looks), read_manifest(root)
     if manifest.complete:  # a runner that runs the last step twice; the first time may not have come to its end
         if writable(root):
             _end_run(root)
-        return [manifest]
+        return [True]
     plan = root.get_json(PLAN)
     if outcome.n_missing:  # what failed in one attempt may have succeeded in another
         shown = ", ".join(map(str, outcome.missing)) + (" …" if outcome.n_missing > len(outcome.missing) else "")
@@ -179,7 +179,7 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[Manifest]:
     if plan["resumed"]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
-    complete = complete_store(root, with_cards(manifest, outcome.devices), outcome.checksum, groups, tables)
+    complete_store(root, with_cards(manifest, outcome.devices), outcome.checksum, groups, tables)
     n_retries = outcome.n_retries + int(plan.get("retries", 0)) + retries_of(root).take()
     this_run = outcome.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
@@ -187,7 +187,7 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[Manifest]:
         everything = outcome.everything + Counter({REPEATED_IDS: repeated, "skipped": int(plan.get("skipped", 0))})
         root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": this_run})
     _end_run(root, waits)
-    return [complete]
+    return [True]
 
 
 def with_cards(manifest: Manifest, devices: Collection[str]) -> Manifest:
