@@ -27,10 +27,9 @@ from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_steps, summary
 from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import is_local, name_job
-from pipeline.runners.flink import address_of
+from pipeline.runners.flink import OrphanedJob, address_of
 from pipeline.runners.submission import (
     SubmittedJob,
-    followed,
     pipeline_of,
     remove_shared_files,
     submit,
@@ -136,7 +135,8 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) ->
     name_job(options, running.command, str(running.root), running.holder.run)
     pipeline = pipeline_of(transform, options) if transform else None
     try:
-        job = running.job = submit(pipeline, options) if pipeline else followed(options, running.holder.job)
+        orphan = OrphanedJob(address_of(options) or "", running.holder.job)
+        job = running.job = submit(pipeline, options) if pipeline else SubmittedJob(orphan, options)
         if template := template_of(options):
             running.keeps_lease = True  # for whoever runs it
             print(f"the job as a template: {template}. The unfinished store is at {running.root}.")

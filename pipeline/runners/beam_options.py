@@ -140,14 +140,14 @@ def runner_name(options: PipelineOptions) -> str:
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     """Beam's options with our defaults, each only where nothing was asked for.
 
-    The local runner by name; on engines elsewhere our worker program; on Flink stage after stage, a worker process kept from one
-    to the next; on Spark more attempts of a task; on Dataflow one process a machine, so that a machine holds one model whose
-    engine uses every core, and one thread in it, so that no machine holds tasks that wait for its engine; Prism's program from
-    PATH. CommandError (bad usage) for a value that Beam does not take.
+    No types inferred, half the time of a small job's start; the local runner by name; on engines elsewhere our worker program; on
+    Flink stage after stage, a worker process kept from one to the next; on Spark more attempts of a task; on Dataflow one process
+    a machine, so that a machine holds one model whose engine uses every core, and one thread in it, so that no machine holds
+    tasks that wait for its engine; Prism's program from PATH. CommandError (bad usage) for a value that Beam does not take.
     """
     _beams_parser().parse_known_args(list(beam_args))
     flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
-    options = PipelineOptions([*beam_args, *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
+    options = PipelineOptions([*beam_args, "--no_pipeline_type_check", *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
     options.view_as(LauncherOptions).launcher_versions = own_versions()
     standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
     if standard.runner is None:
@@ -158,7 +158,9 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     server = options.view_as(JobServerOptions)
     if name == "SparkRunner" and not any(each.startswith(SPARK_FAILURES) for each in server.job_server_jvm_properties):
         server.job_server_jvm_properties = [*server.job_server_jvm_properties, f"{SPARK_FAILURES}=8"]
-    portable.environment_cache_millis = portable.environment_cache_millis or _cache_millis(name, portable.environment_type)
+    is_watched = (name, portable.environment_type) == ("SparkRunner", "PROCESS")
+    millis = SPARK_PROGRAM_CACHE_MILLIS if is_watched else ENVIRONMENT_CACHE_MILLIS.get(name, 0)
+    portable.environment_cache_millis = portable.environment_cache_millis or millis
     if name == "DataflowRunner":
         debug = options.view_as(DebugOptions)
         if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):
@@ -179,12 +181,6 @@ def name_job(options: PipelineOptions, command: str, output: str, run: str) -> N
     if google.job_name is None:
         place = "-".join(re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:])))[-NAME_LENGTH:].strip("-")
         google.job_name = "-".join(filter(None, ("elmo-store", command, place, run[:8])))
-
-
-def _cache_millis(runner: str, environment: str | None) -> int:
-    if (runner, environment) == ("SparkRunner", "PROCESS"):
-        return SPARK_PROGRAM_CACHE_MILLIS
-    return ENVIRONMENT_CACHE_MILLIS.get(runner, 0)
 
 
 def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:

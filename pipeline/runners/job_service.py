@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions, SparkRunnerOptions
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.runners.portability.spark_runner import SparkJarJobServer
@@ -32,7 +32,7 @@ SERVERS: dict[str, tuple[Callable[[PipelineOptions], Any], str]] = {  # Beam's, 
     "PrismRunner": (PrismJobServer, "--prism_location"),
     "SparkRunner": (SparkJarJobServer, "--spark_job_server_jar"),
 }
-START_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 120.0, 10.0, 30.0
+START_SECONDS, STOP_SECONDS, ANSWER_SECONDS, MASTER_SECONDS = 120.0, 10.0, 30.0, 5.0
 LAST_LINES = 12
 MESSAGES_THREAD = "wait_until_finish_read"  # Beam's (2.77)
 LOST_EXECUTOR = re.compile(r"Lost executor (\S+) on ([^\s:]+): (.*)")  # as Spark's driver logs it
@@ -48,6 +48,9 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
     """
     portable, name = options.view_as(PortableOptions), runner_name(options)
     if portable.job_endpoint is None and name in SERVERS:
+        scheme, _, masters = str(options.view_as(SparkRunnerOptions).spark_master_url).partition("://")
+        if name == "SparkRunner" and scheme == "spark":  # which its driver would try for a minute, once the store is started
+            _wait_for("--spark_master_url", masters, lambda: None, MASTER_SECONDS)
         with messages_end_quietly(), scratch_folder() as folder:
             server = options.view_as(JobServerOptions)
             server.artifacts_dir = server.artifacts_dir or str(folder)
@@ -57,7 +60,7 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
                 yield
         return
     if portable.job_endpoint not in (None, "embed"):
-        _wait_for(str(portable.job_endpoint), lambda: None, ANSWER_SECONDS)
+        _wait_for("--job_endpoint", str(portable.job_endpoint), lambda: None, ANSWER_SECONDS)
     yield
 
 
@@ -102,7 +105,7 @@ def _started(name: str, options: PipelineOptions) -> Iterator[str]:
 
     try:
         with ended_with_this_process(process.pid):
-            _wait_for(endpoint, check, START_SECONDS)
+            _wait_for("--job_endpoint", endpoint, check, START_SECONDS)
             yield endpoint
     finally:
         if process.poll() is None:
@@ -119,17 +122,17 @@ def _no_server(name: str, program: str, problem: object, last: deque[str]) -> Co
     return CommandError(Exit.BAD_LOCATION, "\n".join([text, *last]))
 
 
-def _wait_for(endpoint: str, check: Callable[[], None], seconds: float) -> None:
-    host, _, port = endpoint.rpartition(":")
+def _wait_for(option: str, endpoints: str, check: Callable[[], None], seconds: float) -> None:
+    """Return when one of ``endpoints``, HOST:PORT with commas between, takes a connection. CommandError if none does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         check()
-        with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
-            return
+        for endpoint in endpoints.split(","):
+            host, _, port = endpoint.rpartition(":")
+            with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+                return
         time.sleep(0.1)
-    raise CommandError(
-        Exit.BAD_LOCATION, f"no job service answers at {endpoint} ({seconds:.0f} s): start it, or mend --job_endpoint=HOST:PORT"
-    )
+    raise CommandError(Exit.BAD_LOCATION, f"nothing answers at {endpoints} ({seconds:.0f} s): start it there, or mend {option}")
 
 
 def pass_on(stream: "IO[bytes]", last: deque[str]) -> None:

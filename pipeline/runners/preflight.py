@@ -86,17 +86,18 @@ def check_leaving(name: str, options: PipelineOptions) -> None:
 def check_dataflow(options: PipelineOptions) -> None:
     """CommandError for what Dataflow would refuse, or try for minutes, once the store's start is written."""
     google = options.view_as(GoogleCloudOptions)
-    needed = {"project": "", "region": "", "temp_location": ": a folder gs://BUCKET/… that Dataflow may write"}
-    problems = [f"--{name} is missing{remedy}" for name, remedy in needed.items() if not getattr(google, name)]
+    problems = _image_problems(options)
+    if not google.temp_location:  # Beam would look for a bucket of the project, and make one
+        problems.append("--temp_location is missing: a folder gs://BUCKET/… that Dataflow may write")
     if options.view_as(TestOptions).dry_run:
         problems.append(
             "--dry_run=True would leave a started store; --dry-run (with a dash) of this command says what a job costs"
         )
-    problems += _image_problems(options)
-    problems = problems or PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()
+    if not problems:  # in this order: Beam asks the storage too, for minutes if it does not answer
+        check_answers([Location("--temp_location", google.temp_location)])
+        problems = PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()
     if problems:
         raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))
-    check_answers([Location("--temp_location", google.temp_location)])
 
 
 def _image_problems(options: PipelineOptions) -> list[str]:

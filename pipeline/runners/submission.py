@@ -1,28 +1,21 @@
 """A job as its runner has it: submitted, named by its id and console address, waited for, cancelled."""
 
-import inspect
 import logging
 import re
 import shlex
 import sys
-from contextlib import suppress
+import tempfile
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import (
-    DirectOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    TypeOptions,
-    WorkerOptions,
-)
+from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, WorkerOptions
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
-from apache_beam.utils.multi_process_shared import MultiProcessShared
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners import flink
@@ -84,11 +77,8 @@ class SubmittedJob:
     def cancel(self) -> None:
         """Ask the engine to end it: Flink itself, where Beam's own call may end only the submission."""
         address = flink.address_of(self.options)
-        try:
+        with nullcontext() if address is None else suppress(Exception):
             self.result.cancel()
-        except Exception:
-            if address is None:
-                raise
         if address is not None:
             flink.cancel(address, self.id or "")
 
@@ -108,17 +98,8 @@ class LocalProcesses(FnApiRunner):
         return super().run_via_runner_api(pipeline_proto, options)
 
 
-def followed(options: PipelineOptions, job_id: str) -> SubmittedJob:
-    """A job on the Flink of ``options`` whose command is gone."""
-    return SubmittedJob(flink.OrphanedJob(flink.address_of(options) or "", job_id), options)
-
-
 def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> beam.Pipeline:
-    """The pipeline of ``transform`` alone; several processes of this machine begin as ours do.
-
-    Beam does not infer the types of its elements, which would take half the time of a small job's start.
-    """
-    options.view_as(TypeOptions).pipeline_type_check = False
+    """The pipeline of ``transform`` alone; several processes of this machine begin as ours do."""
     ours = (
         runner_name(options) in LOCAL_RUNNERS - {"BundleBasedDirectRunner"}
         and options.view_as(DirectOptions).direct_running_mode == "multi_processing"
@@ -151,14 +132,9 @@ def template_of(options: PipelineOptions) -> str | None:
     return str(template) if template and runner_name(options) == "DataflowRunner" else None
 
 
-def shared_files_folder() -> str:
-    """Where processes of a machine find what Beam lets them share: its temporary folder when Beam was loaded."""
-    return str(inspect.signature(MultiProcessShared).parameters["path"].default)
-
-
 def remove_shared_files(run: str) -> None:
     """Remove the files by which processes of this machine found the model of ``run``, which has ended; Beam leaves them."""
-    for path in Path(shared_files_folder()).glob(f"elmo-store-{run}*"):
+    for path in Path(tempfile.gettempdir()).glob(f"elmo-store-{run}*"):
         path.unlink(missing_ok=True)
 
 

@@ -59,8 +59,15 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
     [
         (["--runner=NoSuchRunner"], "NoSuchRunner"),
         (["--runner=PortableRunner"], "--job_endpoint"),
-        (["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=LOOPBACK"], "no job service answers"),
+        (
+            ["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=LOOPBACK"],
+            "nothing answers at localhost:1 ",
+        ),
         (["--runner=FlinkRunner", "--flink_master=localhost:1"], "no Flink answers"),
+        (
+            ["--runner=SparkRunner", "--spark_master_url=spark://localhost:1,localhost:2"],
+            "nothing answers at localhost:1,localhost:2",
+        ),
         (["--runner=SparkRunner", "--spark_job_server_jar=/no/such.jar"], "give --spark_job_server_jar=PATH or --job_endpoint"),
         (["--runner=PrismRunner", "--prism_location=/no/such/prism"], "--prism_location"),
         (["--no-wait"], "ends with this command"),
@@ -70,7 +77,8 @@ def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
     options: list[str], words: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pipeline.runners.job_service.ANSWER_SECONDS", 1.0)
+    for name in ("ANSWER_SECONDS", "MASTER_SECONDS"):
+        monkeypatch.setattr(f"pipeline.runners.job_service.{name}", 1.0)
     assert embed(tmp_path / "store", *options) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
     err = capsys.readouterr().err
     assert words in err

@@ -1,5 +1,6 @@
 """The way of GPU workers, on a CPU: one model for all processes of a machine, several shards a call, several writers."""
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ import pytest
 
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
-from pipeline.runners.submission import shared_files_folder
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
 
@@ -24,7 +24,7 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
         return replace(job, device="cuda", shards_per_call=4, writers=3)
 
     monkeypatch.setattr(embed_job, "job_of", like_a_gpu)
-    folder = Path(shared_files_folder())
+    folder = Path(tempfile.gettempdir())
 
     def addresses() -> set[Path]:
         return {path for suffix in ("address", "lock") for path in folder.glob(f"elmo-store-*.{suffix}")}
