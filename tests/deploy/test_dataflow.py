@@ -78,14 +78,14 @@ def test_only_the_stage_that_embeds_asks_for_a_gpu_and_every_stage_runs_in_our_i
     with_gpu = {name for name, hint in hints.items() if "beam:resources:accelerator:v1" in hint}
     assert with_gpu
     assert all("/Shards/Embed" in name for name in with_gpu)
-    assert not any("Tokenise" in name or "Plan" in name or "Number" in name or "Complete" in name for name in with_gpu)
+    assert not any("Tokenise" in name or "Plan" in name or "Number" in name or "Finish" in name for name in with_gpu)
     for name in with_gpu:
         assert hints[name]["beam:resources:accelerator:v1"].decode() == ACCELERATOR
         assert int(hints[name]["beam:resources:min_ram_bytes:v1"]) >= 10 * 10**9
     for environment in graph.components.environments.values():
         assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
     stages = " ".join(t.unique_name for t in leaves)
-    assert all(stage in stages for stage in ("Tokenise", "Plan", "Number", "Embed", "Complete"))
+    assert all(stage in stages for stage in ("Tokenise", "Plan", "Number", "Embed", "Finish"))
 
 
 @pytest.mark.slow
