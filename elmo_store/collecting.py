@@ -26,11 +26,9 @@ from elmo_store.format import version as versions
 from elmo_store.format.manifest import Counts, Manifest, read_manifest
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.format.words import WordLimit
-from elmo_store.reading import text_index
 from elmo_store.reading.collection import CollectionReader, rejects_in, rejects_of
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.watched import StoreRoot
 from elmo_store.reading.writer import begun, write_store
 from elmo_store.storage.filesystems import kind_of
 from elmo_store.storage.lease import LEASES, WAIT_SECONDS, LeaseHolder
@@ -78,7 +76,7 @@ def collect(
                 names[source] = name_of(store.manifest.to_json()["sha256"])
                 target = _member_root(root, names[source])
                 _copy(store, target)
-                _index(target)
+                _completed(target)
         return _append(holder, newest, "collect", names)
 
 
@@ -136,11 +134,11 @@ def add(root: Root, name: str, source: str) -> Version:
     the collection's first version has come about since the job began, and they differ.
     """
     newest = check_collection(root)
-    if newest is None or newest.of_source(source) is None:
-        _index(_member_root(root, name))  # without the lease: it takes its time
     with _changing(root) as holder:
         newest = check_collection(root)
         known = newest is not None and newest.of_source(source) is not None
+        if not known:
+            _completed(_member_root(root, name))
         return _append(holder, newest, "embed", {} if known else {source: name})
 
 
@@ -245,12 +243,11 @@ def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
     return Counts(len(numbers), tokens, int((spans[:, 1] - spans[:, 0]).sum()), rejected, cut, 0, 0)
 
 
-def _index(root: Root) -> Manifest:
-    """The manifest of a member that is complete, once it has its index by text."""
+def _completed(root: Root) -> Manifest:
+    """The manifest of a member that is complete, without what a killed command left there."""
     manifest = read_manifest(root)
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: the command that writes it continues it")
-    text_index.ensure(StoreRoot(root, manifest), manifest)
     if root.holds(LEASES):  # of a command that was killed at its very end
         with suppress(LeaseHeldError):
             LeaseHolder.take(root, uuid.uuid4().hex).end()
@@ -311,7 +308,7 @@ def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) 
     """The manifest of the store ``name``, what ``member`` keeps, which is written unless it is there."""
     target = _member_root(holder.root, name)
     try:
-        return _index(target)
+        return _completed(target)
     except StoreError:  # it is not there, or not complete
         _remove_store(holder, name)
     source = CollectionReader(holder.root, versions.with_members(newest, [member]), newest.store.forms[0])
@@ -321,7 +318,7 @@ def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) 
     like = held.store.manifest
     manifest = begun(like, versions.added(like.sizes, gone, -1), job=dict(like.job) | {COMPACTED: member.name})
     write_store(holder, target, manifest, source, source, partial(rejects_in, source))
-    return _index(target)
+    return _completed(target)
 
 
 def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int]:

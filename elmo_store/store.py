@@ -1,7 +1,7 @@
 """`Store`: a store as its consumers see it, and `open`."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +12,6 @@ from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import marked_shards
-from elmo_store.reading import text_index
 from elmo_store.reading.collection import CollectionReader
 from elmo_store.reading.joined import Selection
 from elmo_store.reading.store import StoreReader
@@ -50,15 +49,6 @@ class Store(StoreReader):
         facts["next"] = f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100]'
         title = f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})"
         return notebook.table(title, facts.items())
-
-    def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
-        """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index` does.
-
-        ``on_progress`` is called with the number of sentences done. Returns the index's facts.
-        """
-        facts = text_index.build(self.root, self.manifest, on_progress)
-        self.__dict__.pop("_now", None)  # which knows of no index
-        return facts
 
     def slice(self, first: int = 0, stop: int | None = None) -> Selection[Self]:
         """Sentences ``first … stop`` as a view, numbered from 0; `Selection.write` makes it a store of its own."""
@@ -114,12 +104,6 @@ class Collection(CollectionReader, Store):
     def urls(self) -> list[str]:
         """Its members, in order, for programs that read stores without this package; removed sentences are in them still."""
         return [self.root.url(layout.member(member.name)) for member in self.version.members]
-
-    def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
-        """`Store.index_texts` of each member that has no such index yet; returns the sum of their facts."""
-        stores = [held.store for held in self.held()]
-        facts = [text_index.ensure(one.root, one.manifest, on_progress) for one in stores]
-        return {name: sum(own[name] for own in facts) for name in ("sentences", "texts")}
 
     def to_xarray(self, **options: Any) -> "xarray.Dataset":
         """`Store.to_xarray` of the members, by xarray.concat along ``row``; rows of removed sentences are left out."""

@@ -39,7 +39,6 @@ GROUPS = {
         "verify": ("verify", "read every object of a store and report what is wrong with it"),
         "report": ("report", "write a static HTML report of a store"),
         "explore": ("explore", "serve an interactive local page: sentences, neighbours, mixes"),
-        "index": ("explore", "index sentences by their text"),
     },
     "models": {
         "models": ("models", "list models by name, or convert one"),

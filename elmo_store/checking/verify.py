@@ -39,7 +39,15 @@ FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every
 THREADS = 8
 _ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
 _MARKERS = (layout.SHARDS, layout.PART_GROUPS, layout.IDS)
-OUR_ROOMS = (layout.SENTENCES, layout.SENTENCE_IDS, layout.REJECTS, layout.STATES, *_MARKERS, *_ZARR_ARRAYS)
+OUR_ROOMS = (
+    layout.SENTENCES,
+    layout.SENTENCE_IDS,
+    layout.SENTENCE_TEXTS,
+    layout.REJECTS,
+    layout.STATES,
+    *_MARKERS,
+    *_ZARR_ARRAYS,
+)
 
 M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
@@ -244,9 +252,11 @@ class _Check:
 
     def _check_ids(self, tables: Sequence[IdsMarker]) -> None:
         named = sorted(record.path for marker in tables for record in marker.objects)
-        needed = 1 << layout.id_bits(self._manifest.sizes.sentences)  # a thousand million at most: counted before they are named
-        if len(named) != needed or named != sorted(map(layout.id_table, range(needed))):
-            self._wrong(layout.IDS, f"names {len(named)} id tables, {needed} are needed")
+        n = 1 << layout.id_bits(self._manifest.sizes.sentences)  # a thousand million at most: counted before they are named
+        if len(named) != 2 * n or named != sorted(
+            path_of(i) for path_of in (layout.id_table, layout.text_table) for i in range(n)
+        ):
+            self._wrong(layout.IDS, f"names {len(named)} tables of ids and texts, {2 * n} are needed")
 
     def _check_strays(self, known: set[str]) -> None:
         """Objects where only named ones may stand, such as those of a lost marker. What stands elsewhere is not ours."""

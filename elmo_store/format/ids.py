@@ -1,26 +1,26 @@
-"""From a sentence's id to its number: tables of hashes, one request each; text_index keeps its hashes in such tables too.
+"""From a sentence's id, and from its text, to its number: tables of hashes, one request each.
 
-The hash of an id is the first 16 bytes of the SHA-256 of its UTF-8, two uint64 (big-endian): high and low. The leading bits of
-the high one name the table that has it; a table is sorted by (high, low, sentence). 128 bits need no second look: that any two
-of 10¹¹ ids share them has a probability of 10⁻¹⁷.
+The hash of an id is the first 16 bytes of the SHA-256 of its UTF-8, two uint64 (big-endian): high and low; that of a text is
+`texts.hash_texts`. The leading bits of the high one name the table that has it; a table is sorted by (high, low, sentence).
+128 bits need no second look: that any two of 10¹¹ ids share them has a probability of 10⁻¹⁷.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
-from elmo_store.format.markers import ObjectRecord
 from elmo_store.storage.parquet_files import encoded_table, read_table
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 
 UInt64 = npt.NDArray[np.uint64]
 Int64 = npt.NDArray[np.int64]
+Keys = tuple[UInt64, Int64]  # hashes [n, 2], and the numbers of the sentences that they are of [n]
 TABLES_AT_HAND = 64
 
 
@@ -43,7 +43,7 @@ def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
 
 
 def encode_tables(
-    pairs: UInt64, sentences: Int64, bits: int, tables: range, path_of: Callable[[int], str] = layout.id_table
+    pairs: UInt64, sentences: Int64, bits: int, tables: range, path_of: Callable[[int], str]
 ) -> Iterator[tuple[str, bytes]]:
     """Path and bytes of each of ``tables`` (of 2^``bits``), from the hashes [n, 2] and numbers [n] of the sentences in them."""
     table_of = tables_of(pairs[:, 0], bits)
@@ -54,30 +54,22 @@ def encode_tables(
         yield path_of(table), encode_table(pairs[chosen], sentences[chosen])
 
 
+def encode_lookups(ids: Keys, texts: Keys, bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
+    """`encode_tables` of the ids, then of the texts."""
+    yield from encode_tables(*ids, bits, tables, layout.id_table)
+    yield from encode_tables(*texts, bits, tables, layout.text_table)
+
+
 class HashTables:
-    """Finds sentences by the hash of an id, or of something else. Safe for threads.
+    """Finds sentences by the hash of an id, or of a text. Safe for threads."""
 
-    Args:
-        path_of: from a table's number to its path in the store.
-        records: of the tables by their paths, where what is read is to be compared with them.
-    """
-
-    def __init__(
-        self,
-        root: Root,
-        n_sentences: int,
-        path_of: Callable[[int], str] = layout.id_table,
-        records: Mapping[str, ObjectRecord] | None = None,
-    ) -> None:
-        self._root, self._n_sentences, self._path_of, self._records = root, n_sentences, path_of, records
+    def __init__(self, root: Root, n_sentences: int, path_of: Callable[[int], str]) -> None:
+        """``path_of``: from a table's number to its path in the store."""
+        self._root, self._n_sentences, self._path_of = root, n_sentences, path_of
         self._bits = layout.id_bits(n_sentences)
         self._tables: Recent[int, tuple[UInt64, UInt64, Int64]] = Recent(TABLES_AT_HAND)
 
-    def find(self, pairs: UInt64) -> list[int | None]:
-        """The number of the first sentence that has each hash [n, 2], None where there is none."""
-        return [next(iter(hits), None) for hits in self.find_all(pairs)]
-
-    def find_all(self, pairs: UInt64) -> list[list[int]]:
+    def find(self, pairs: UInt64) -> list[list[int]]:
         """The numbers of all sentences that have each hash [n, 2], in order."""
         tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), self._read)
         return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
@@ -88,18 +80,11 @@ class HashTables:
     def read(self, number: int) -> tuple[UInt64, UInt64, Int64]:
         """A table: hashes, high and low, and the sentences' numbers. ShardMissingError, ShardCorruptError."""
         rel = self._path_of(number)
-        if self._records is not None and rel not in self._records:
-            raise ShardMissingError(f"{self._root.url(rel)} is not among the index's files")
-        table = read_table(self._root, rel, layout.IDS_SCHEMA, self._records[rel].crc32c if self._records else None)
+        table = read_table(self._root, rel, layout.IDS_SCHEMA)
         high, low, sentence = (table[name].to_numpy() for name in layout.IDS_SCHEMA.names)
         if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
             raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")
         return high, low, sentence
-
-
-def first_in(table: tuple[UInt64, UInt64, Int64], pairs: UInt64) -> list[int | None]:
-    """The first sentence of each hash [n, 2] in a table sorted by it (high, low, sentence), None without one."""
-    return [next(iter(find_in(table, high, low)), None) for high, low in pairs]
 
 
 def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> list[int]:

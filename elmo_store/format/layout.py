@@ -19,7 +19,7 @@ SENTENCES = "sentences"
 INDEXES = "indexes"  # look-ups, none of them among what they lead to: every file of sentences/ has the same schema
 SENTENCE_INDEX = f"{INDEXES}/parts.parquet"
 SENTENCE_IDS = f"{INDEXES}/ids"
-TEXT_INDEX = f"{INDEXES}/text"  # optional: from a sentence's tokens to its number
+SENTENCE_TEXTS = f"{INDEXES}/text"  # from a sentence's tokens to its number
 REJECTS = "rejects"
 STATES = "states"
 ZARR = "states.zarr"
@@ -131,7 +131,7 @@ def check_set_names(names: Sequence[str]) -> None:
 _OURS = re.compile(
     rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
     rf"|{SENTENCES}/part-\d+\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
-    rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+"
+    rf"|{SENTENCE_INDEX}|({SENTENCE_IDS}|{SENTENCE_TEXTS})/\d+\.parquet"
     rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{PART_GROUPS}|{IDS})/\d+\.json"
     rf"|{WORK}/.+"
 )
@@ -161,7 +161,7 @@ zarr_scale_shard = _numbered(ZARR + "/scale/c/{}/0")  # a shard of the array `sc
 zarr_token_chunk = _numbered(ZARR + "/token/c/{}")  # the tokens of a shard
 zarr_sentence_chunk = _numbered(ZARR + "/sentence_start/c/{}")  # a chunk of the array `sentence_start`
 id_table = _numbered(SENTENCE_IDS + "/{:05d}.parquet")  # ids whose hashes begin with the table's bits
-text_table = _numbered(TEXT_INDEX + "/{:05d}.parquet")  # sentences whose tokens' hashes begin with the table's bits
+text_table = _numbered(SENTENCE_TEXTS + "/{:05d}.parquet")  # sentences whose tokens' hashes begin with the table's bits
 shard_marker = _numbered(SHARDS + "/{:05d}.json")  # says that a shard is written
 part_group_marker = _numbered(PART_GROUPS + "/{:05d}.json")  # says that the parts of a group are written
 ids_marker = _numbered(IDS + "/{:05d}.json")  # says that a run of id tables is written

@@ -15,7 +15,6 @@ from elmo_store.reading.member import opened_member
 from elmo_store.reading.row_readers import row_reader
 from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Held, Readers, Runs, StoreReader
-from elmo_store.reading.text_index import TextIndex, UInt64
 from elmo_store.storage.root import Root
 
 
@@ -51,9 +50,7 @@ class MemberReader(StoreReader):
 
     def _make_readers(self) -> Readers:
         self.root, manifest = opened_member(self._collection, self._version, self._member)
-        sentences = SentenceTable(self.root, manifest)
-        texts = TextIndex(self.root, manifest, sentences, [run.span for run in self._member.removed])
-        return Readers(sentences, row_reader(self.root, manifest, self.form, mapped=self.mapped), texts)
+        return Readers(SentenceTable(self.root, manifest), row_reader(self.root, manifest, self.form, mapped=self.mapped))
 
 
 class CollectionReader(Joined, StoreReader):
@@ -78,16 +75,6 @@ class CollectionReader(Joined, StoreReader):
             table[:, 0], table[:, [2, 4]] = np.arange(len(table)), self.version.sizes[:, :2]
         table = table[table[:, 2] > 0]
         return Runs.of(stores, table[:, 0], table[:, [1, 3]].T, table[:, [2, 4]].T)
-
-    def find_hashes(self, pairs: UInt64) -> list[int | None]:
-        """Number of the first sentence whose tokens have each hash [n, 2], None without one."""
-        matches: list[int | None] = [None] * len(pairs)
-        found = enumerate(self._of_stores(lambda store: store.find_hashes(pairs), self.runs.stores))
-        for place, own in reversed(list(found)):
-            hits = [index for index, number in enumerate(own) if number is not None]
-            for index, number in zip(hits, self.runs.numbers(place, [own[index] or 0 for index in hits]).tolist(), strict=True):
-                matches[index] = number if number >= 0 else matches[index]
-        return matches
 
     def held(self, faults: list[StoreError] | None = None) -> list[Held]:
         """Its members, each opened. Errors as `opened_member`'s; with ``faults`` they go there, and such members are left out."""

@@ -4,7 +4,6 @@ import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -13,11 +12,11 @@ import pyarrow as pa
 from msgspec import structs
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.format.ids import UInt64
 from elmo_store.reading.row_readers import THREADS, Job, Stored, side_by_side
 from elmo_store.reading.rows import Int64, Readable, the_one
 from elmo_store.reading.sentences import SentenceRecord, Starts, renumbered
 from elmo_store.reading.store import Runs, StoreReader
-from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes, hash_texts
 from elmo_store.reading.writer import ViewSettings, write_view
 
 STARTS_AT_ONCE = 1024  # sentences whose rows are looked up together
@@ -129,10 +128,10 @@ class Joined(Readable):
         first, *others = self._of_stores(lambda store: store.columns, self.runs.stores)
         return [name for name in first if all(name in other for other in others)]
 
-    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
-        """Numbers of all sentences that have each id, in order; none for one that no sentence has."""
-        found = self._of_stores(lambda store: store.find_ids(ids), self.runs.stores)
-        numbers: list[list[int]] = [[] for _ in ids]
+    def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
+        """See `Readable.find`."""
+        found = self._of_stores(lambda store: store.find(pairs, texts=texts), self.runs.stores)
+        numbers: list[list[int]] = [[] for _ in pairs]
         for place, of_store in enumerate(found):
             for own, listed in zip(of_store, numbers, strict=True):
                 listed += [number for number in self.runs.numbers(place, own).tolist() if number >= 0] if own else []
@@ -202,26 +201,10 @@ class Selection(Joined, Generic[S]):
         """The first place in the view of each of the store's sentences."""
         return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
 
-    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
-        """First places in the view of the sentences that have each id, in order."""
-        of_store = self.store.find_ids(ids)  # the view may be without some
+    def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
+        """First places in the view of the sentences that have each hash, in order."""
+        of_store = self.store.find(pairs, texts=texts)  # the view may be without some
         return [sorted(self._places[number] for number in numbers if number in self._places) for numbers in of_store]
-
-    def _find(self, ids: Sequence[str]) -> list[int]:
-        where = f"this selection of {self.url}"
-        return [the_one(where, sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
-
-    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        """See `Readable.find_text`."""
-        return self._texts.find(hash_texts(texts, cut_bytes(self.store.manifest)))
-
-    @cached_property
-    def _texts(self) -> GatheredTexts:
-        # The store's own index knows a text's first sentence alone, which the selection may be without.
-        check_size(len(self), f"this selection of {self.url}")
-        blocks = (range(start, min(start + 1024, len(self))) for start in range(0, len(self), 1024))
-        lists = ((block.start, pa.array(self.texts(block)[1], pa.list_(pa.string()))) for block in blocks)
-        return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
     def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
         """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.reading.writer.ViewSettings`."""
@@ -273,27 +256,13 @@ class Concatenation(Joined):
         sizes = np.concatenate([np.stack([np.diff(runs.sentences), np.diff(runs.rows)]) for runs in of_stores], axis=1)
         return Runs.of(readers, np.concatenate(store_of), firsts, sizes)
 
-    @property
-    def _first_sentences(self) -> list[int]:
-        return np.cumsum([0, *(store.n_sentences for store in self.stores)]).tolist()
-
     def _find(self, ids: Sequence[str]) -> list[int]:
-        return [self._find_id(sentence_id) for sentence_id in ids]
-
-    def _find_id(self, sentence_id: str) -> int:
-        for first, store in zip(self._first_sentences, self.stores, strict=False):
-            with suppress(SentenceNotFoundError):
-                return first + store._find([sentence_id])[0]
-        raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
-
-    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        """See `Readable.find_text`."""
-        matches: list[int | None] = [None] * len(texts)
-        for first, store in zip(self._first_sentences, self.stores, strict=False):
-            left = [index for index, number in enumerate(matches) if number is None]
-            for index, number in zip(left, store.find_text([texts[index] for index in left]), strict=True):
-                matches[index] = None if number is None else first + number
-        return matches
+        ends = np.cumsum([store.n_sentences for store in self.stores])
+        found = []
+        for sentence_id, own in zip(ids, self.find_ids(ids), strict=True):
+            stop = ends[np.searchsorted(ends, own[0], "right")] if own else 0  # of the first store that has it
+            found.append(the_one(self.url, sentence_id, [number for number in own if number < stop]))
+        return found
 
 
 def concat(stores: Sequence[StoreReader]) -> Concatenation:

@@ -18,12 +18,13 @@ from elmo_store import notebook
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
+from elmo_store.format.ids import UInt64, hashes
 from elmo_store.format.numbers import Array, Empty, Int8Rows
+from elmo_store.format.texts import Text, hash_texts, words
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
 from elmo_store.reading.row_readers import Job, Stored, all_states, copied
 from elmo_store.reading.sentences import Int64, SentenceRecord, Starts
-from elmo_store.reading.text_index import Text, words
 
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
@@ -234,6 +235,7 @@ class Readable(ABC):
     n_tokens: int
     n_rows: int  # the tokens, and with boundaries BOS and EOS of every sentence that has tokens
     fields: Mapping[str, KeptField]  # what sentences keep of their records' fields, by column
+    cut_bytes: int | None  # that the model reads of a token, None where its options don't say
 
     _starts: Starts  # where its sentences' rows are
 
@@ -258,18 +260,26 @@ class Readable(ABC):
         """These columns of ``sentences/``, a row a sentence, in the order of ``numbers``. SentenceNotFoundError, StoreError."""
 
     @abstractmethod
-    def _find(self, ids: Sequence[str]) -> list[int]:
-        """Number of the sentence that has each id. SentenceNotFoundError, AmbiguousIdError."""
+    def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
+        """Numbers of all sentences whose id, or with ``texts`` whose text, has each hash [n, 2], in order."""
 
-    @abstractmethod
+    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
+        """Numbers of all sentences that have each id, in order; none for one that no sentence has."""
+        return self.find(hashes(ids)) if len(ids) else []
+
     def find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        """The number of the first sentence that has each text, None where none has it.
+        """The number of the first sentence that has each text, None where none has it; at most three requests at any size.
 
         A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
         is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
-        count. ``elmo-store index STORE`` makes this three requests a call at any size; without that index a store's
-        hashes are gathered in memory at the first call (bounded, StoreError): see `elmo_store.reading.text_index`.
+        count.
         """
+        hits = self.find(hash_texts(texts, self.cut_bytes), texts=True) if len(texts) else []
+        return [min(own, default=None) for own in hits]
+
+    def _find(self, ids: Sequence[str]) -> list[int]:
+        """Number of the sentence that has each id. SentenceNotFoundError, AmbiguousIdError."""
+        return [the_one(self.url, sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
 
     @abstractmethod
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
@@ -351,6 +361,7 @@ class Readable(ABC):
         """Take over what a view of ``store`` has in common with it."""
         self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
         self.is_int8, self.boundaries, self.fields = store.is_int8, store.boundaries, store.fields
+        self.cut_bytes = store.cut_bytes
 
     def __len__(self) -> int:
         return self.n_sentences

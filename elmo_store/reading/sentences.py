@@ -6,7 +6,7 @@ columns of a row group that are asked for. What was read stays in memory up to a
 
 import mmap
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -22,7 +22,7 @@ from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.fields import sentences_schema
-from elmo_store.format.ids import HashTables, hashes
+from elmo_store.format.ids import HashTables, UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange, marked, read_part_group_marker
 from elmo_store.storage.data import ShortReadError
@@ -42,7 +42,6 @@ Int64 = npt.NDArray[np.int64]
 START_BYTES = 1 << 28  # of `sentence_start` in memory: of 33 million sentences
 TEXT_BYTES = 1 << 28  # of columns of text in memory
 FOOTERS_KEPT = 1024
-GROUPS_AT_ONCE = 16  # that a scan of tokens reads
 MOST_WORDS = 1 << 20  # of a vocabulary; with more it begins anew
 
 
@@ -285,18 +284,21 @@ class SentenceTable:
         self._texts: Recent[tuple[int, int, tuple[str, ...]], list[Any]] = Recent(TEXT_BYTES, _bytes_of)
         self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(TEXT_BYTES, lambda table: int(table.nbytes))
         self._vocabulary = Vocabulary()
-        self._ids = HashTables(root, sizes.sentences)
+        self._by_id = HashTables(root, sizes.sentences, layout.id_table)
+        self._by_text = HashTables(root, sizes.sentences, layout.text_table)
         self._lock = ForkLock()
         self._parts: tuple[list[PartRange], Int64, Int64] | None = None
 
-    def find(self, ids: Sequence[str]) -> list[list[int]]:
-        """The numbers of all sentences that have each id, in order."""
+    def find(self, pairs: UInt64, *, texts: bool) -> list[list[int]]:
+        """The numbers of all sentences whose id, or with ``texts`` whose text, has each hash [n, 2], in order."""
         try:
-            return self._ids.find_all(hashes(ids))
+            return (self._by_text if texts else self._by_id).find(pairs)
         except ShardMissingError as error:
             if self._manifest.complete:
                 raise
-            raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
+            raise ShardMissingError(
+                f"{self._root}: {'texts' if texts else 'ids'} are found when the job is complete; read by number until then"
+            ) from error
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""
@@ -361,16 +363,6 @@ class SentenceTable:
             group = bisect_right(footer.before, at) - 1
             places.append((held, group, at - footer.before[group]))
         return places
-
-    def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
-        """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
-        for held, part in enumerate(self._index()[0]):
-            footer = self._read_footers([held])[0]
-            for group in range(0, footer.metadata.num_row_groups, GROUPS_AT_ONCE):
-                groups = tuple(range(group, min(group + GROUPS_AT_ONCE, footer.metadata.num_row_groups)))
-                request = GroupsOf(layout.sentences_part(part.part), footer.metadata, groups, ("tokens",))
-                tokens = read_tables(self._root, [request])[0]["tokens"].combine_chunks()
-                yield part.first_sentence + footer.before[group], tokens
 
     def _index(self) -> tuple[list[PartRange], Int64, Int64]:
         """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from elmo_store.errors import ShardMissingError, StoreError
 from elmo_store.format import layout
+from elmo_store.format.ids import UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
+from elmo_store.format.texts import cut_bytes
 from elmo_store.reading.row_readers import Job, RowReader, Stored, row_reader
-from elmo_store.reading.rows import Int64, Readable, Span, the_one
+from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
-from elmo_store.reading.text_index import Text, TextIndex, UInt64, cut_bytes, hash_texts
 from elmo_store.reading.watched import StoreRoot
 from elmo_store.storage.root import Root
 
@@ -23,8 +24,8 @@ from elmo_store.storage.root import Root
 class Readers:
     """What a store is read with, and what was read."""
 
-    def __init__(self, sentences: SentenceTable, rows: RowReader, texts: TextIndex) -> None:
-        self.sentences, self.rows, self.texts = sentences, rows, texts
+    def __init__(self, sentences: SentenceTable, rows: RowReader) -> None:
+        self.sentences, self.rows = sentences, rows
         self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
 
 
@@ -109,6 +110,7 @@ class StoreReader(Readable):
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
         self.fields = {field.name: field for field in manifest.fields}
+        self.cut_bytes = cut_bytes(manifest.model.options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), mapped=self.mapped), (self.root, self.manifest, self.form)
@@ -153,9 +155,8 @@ class StoreReader(Readable):
         return self._make_readers()
 
     def _make_readers(self) -> Readers:
-        sentences = SentenceTable(self.root, self.manifest)
         rows = row_reader(self.root, self.manifest, self.form, mapped=self.mapped)
-        return Readers(sentences, rows, TextIndex(self.root, self.manifest, sentences))
+        return Readers(SentenceTable(self.root, self.manifest), rows)
 
     @property
     def runs(self) -> Runs:
@@ -178,20 +179,9 @@ class StoreReader(Readable):
         """See `Readable.table`."""
         return self._now.sentences.columns(numbers, columns)
 
-    def _find(self, ids: Sequence[str]) -> list[int]:
-        return [the_one(self.url, sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
-
-    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
-        """Numbers of all sentences that have each id, in order; none for one that no sentence has."""
-        return self._now.sentences.find(ids)
-
-    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        """See `Readable.find_text`."""
-        return self.find_hashes(hash_texts(texts, cut_bytes(self.manifest))) if len(texts) else []
-
-    def find_hashes(self, pairs: UInt64) -> list[int | None]:
-        """Number of the first sentence whose tokens have each hash [n, 2], None without one."""
-        return self._now.texts.find(pairs)
+    def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
+        """See `Readable.find`."""
+        return self._now.sentences.find(pairs, texts=texts)
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
         """See `Readable.fill`."""

@@ -34,6 +34,7 @@ from elmo_store.format.markers import (
     write_marker,
 )
 from elmo_store.format.numbers import Array, Int8Rows
+from elmo_store.format.texts import hash_texts
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.mixing.scalar_mix import mix_rows
@@ -149,7 +150,7 @@ def write_store(
 ) -> Manifest:
     """Write the complete store that ``manifest`` begins; returns its manifest. ``store``: that ``view`` is of, or the same."""
     begin_store(root, manifest, store, inputs_of(store))
-    tables, more = write_ids(root, manifest, view), more_columns(store)
+    tables, more = write_ids(root, view), more_columns(store)
     parts = [write_part_group(root, manifest, view, group, more, rejects_of) for group in range(n_part_groups(manifest))]
     shards = checksum(
         write_shard(root, manifest, row_text(view, manifest, shard), stored_rows(view, manifest, shard))
@@ -278,31 +279,40 @@ def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
     return table
 
 
-def write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
-    """Write all id tables of the view's sentences, and their marker."""
-    bits = layout.id_bits(view.n_sentences)
-    pairs = ids.hashes(sentence.id for sentence in view.sentences())
-    tables = ids.encode_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
-    records, stamps = put_objects(root, tables)
+def write_ids(root: Root, view: Readable) -> IdsMarker:
+    """Write all tables of the ids and texts of the view's sentences, and their marker."""
+    bits, numbers = layout.id_bits(view.n_sentences), np.arange(view.n_sentences, dtype=np.int64)
+    blocks = (range(first, min(first + PART_SENTENCES, view.n_sentences)) for first in range(0, view.n_sentences, PART_SENTENCES))
+    of_ids, of_texts = [ids.hashes([])], [hash_texts([], None)]
+    for names, texts in map(view.texts, blocks):
+        of_ids.append(ids.hashes(names))
+        of_texts.append(hash_texts(texts, view.cut_bytes))
+    keys = [(np.concatenate(pairs), numbers) for pairs in (of_ids, of_texts)]
+    records, stamps = put_objects(root, ids.encode_lookups(*keys, bits, range(1 << bits)))
     marker = IdsMarker(0, 0, 1 << bits, records, stats=stamps)
     write_marker(root, marker)
     return marker
 
 
 def write_kept_ids(root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str) -> IdsMarker:
-    """Write some of 2^``bits`` id tables of a store or collection, from its members' own, and their marker, the ``run``-th."""
-    rows = [_kept_ids(held, tables, bits) for held in store.held()]
-    pairs, numbers = (np.concatenate(column) for column in zip(*rows, strict=True))
-    records, stamps = put_objects(root, ids.encode_tables(pairs, numbers, bits, tables))
+    """Write some of 2^``bits`` id and text tables of a collection, from its members' own, and their marker, the ``run``-th."""
+    kept = (_kept_keys(store, tables, bits, path_of) for path_of in (layout.id_table, layout.text_table))
+    records, stamps = put_objects(root, ids.encode_lookups(*kept, bits, tables))
     marker = IdsMarker(run, tables.start, len(tables), records, plan, stamps)
     write_marker(root, marker)
     return marker
 
 
-def _kept_ids(held: Held, tables: range, bits: int) -> tuple[ids.UInt64, Int64]:
-    """Hashes [n, 2] and numbers [n] of the sentences that are kept and whose hashes are of these tables."""
+def _kept_keys(store: StoreReader, tables: range, bits: int, path_of: Callable[[int], str]) -> ids.Keys:
+    """Those of a collection's sentences whose hashes are of these tables."""
+    keys = [_kept_of_member(held, tables, bits, path_of) for held in store.held()]
+    pairs, numbers = (np.concatenate(column) for column in zip(*keys, strict=True))
+    return pairs, numbers
+
+
+def _kept_of_member(held: Held, tables: range, bits: int, path_of: Callable[[int], str]) -> ids.Keys:
     n_sentences = held.store.manifest.sizes.sentences
-    reader, finer = ids.HashTables(held.store.root, n_sentences), layout.id_bits(n_sentences) - bits
+    reader, finer = ids.HashTables(held.store.root, n_sentences, path_of), layout.id_bits(n_sentences) - bits
     if finer >= 0:
         own = range(tables.start << finer, tables.stop << finer)
     else:

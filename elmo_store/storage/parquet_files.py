@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
-from elmo_store.storage.data import Range, ShortReadError, crc32c_digits
+from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.root import Root
 
 TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
@@ -119,16 +119,14 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     return tables
 
 
-def read_table(root: Root, rel: str, schema: pa.Schema, crc32c: str | None = None) -> pa.Table:
+def read_table(root: Root, rel: str, schema: pa.Schema) -> pa.Table:
     """The columns of ``schema`` of a small file, read whole by one request.
 
-    ``crc32c``: of its bytes, if that is known. ShardMissingError; ShardCorruptError for other bytes, columns that are
-    missing or of another type, nulls, strings that are not UTF-8, and pages beyond `check_pages`.
+    ShardMissingError; ShardCorruptError for columns that are missing or of another type, nulls, strings that are not UTF-8, and
+    sizes beyond `_check_sizes`.
     """
     with errors_name(root, rel):
         data = root.get(rel)
-        if crc32c is not None and crc32c_digits(data) != crc32c:
-            raise ValueError("its record names other bytes")
         metadata = pq.read_metadata(pa.BufferReader(data))
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
             raise ValueError(problem)

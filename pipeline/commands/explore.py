@@ -1,20 +1,18 @@
-"""``elmo-store explore``: a local page to look into a store; ``elmo-store index``: what finds its sentences by their text."""
+"""``elmo-store explore``: a local page to look into a store."""
 
 import argparse
 import json
 import secrets
 import socket
 import sys
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, bounded
+from pipeline.cli.arguments import add_option, add_storage_options, add_store_model, bounded
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed
-from pipeline.cli.terminal import progress_bar, quantity
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -31,12 +29,6 @@ Needs the extra: pip install '.[explore]' in elmo-store's checkout.
   elmo-store mix out/senses --weights weights.json --output out/mixed
 
 Weights of a coarse grid are compared by leave-one-out nearest-neighbour accuracy over the labelled occurrences in the sample.
-"""
-
-
-INDEX = """\
-The index finds sentences by their tokens, for programs that ask for the vectors of a text: store.sentence(text="I sat on the
-bank") and store.find_text([...]) in Python. It takes about 20 bytes per sentence, in the store's folder indexes/.
 """
 
 
@@ -128,32 +120,4 @@ def _check_layers(store: "Store") -> None:
         raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
 
 
-def _add_index_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="a complete store that can be written; any fsspec URL")
-    add_storage_options(parser, "the store")
-    add_quiet(parser)
-
-
-def _index_touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([locations.store(args.store, args.storage_options)])
-
-
-def _index(args: argparse.Namespace) -> int:
-    from elmo_store.format.layout import TEXT_INDEX
-
-    began = time.monotonic()
-    store = locations.open_store(args.store, args.storage_options)
-    if not len(store):
-        raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no sentences to index")
-    with progress_bar(" sentences", quiet=args.quiet, total=len(store)) as bar:
-        facts = store.index_texts(lambda done: bar.update(done - bar.n) and None)
-    if not args.quiet:
-        indexed = f"{quantity(facts['sentences'], 'sentence')}, {facts['texts']:,} of them different"
-        print(f"{indexed}, in {time.monotonic() - began:,.1f} s: {store.root.url(TEXT_INDEX)}")
-    return Exit.COMPLETE
-
-
-COMMANDS = {
-    "explore": Command(_add_explore_arguments, _explore, _explore_touches, epilog=EXPLORE),
-    "index": Command(_add_index_arguments, _index, _index_touches, epilog=INDEX),
-}
+COMMANDS = {"explore": Command(_add_explore_arguments, _explore, _explore_touches, epilog=EXPLORE)}

@@ -80,7 +80,6 @@ class Bench:
             Case("convert", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
             Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
             Case("export, npz", ("export", store, "--format", "npz", "--output", "{out}"), ("--layers", "top"), False),
-            Case("index", ("index", "{out}"), takes_over=False, begins="store"),
             Case("report", ("report", "{out}"), takes_over=False, begins="store"),
             *self._of_collections(job, store),
         ]

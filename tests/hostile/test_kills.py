@@ -12,7 +12,7 @@ from tests.hostile.jobs import Trap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMMANDS = (
-    "embed", "embed, two processes", "convert", "mix", "export, npz", "index", "report", "collect",
+    "embed", "embed, two processes", "convert", "mix", "export, npz", "report", "collect",
     "embed, into", "remove", "compact",
 )  # fmt: skip
 KILLS = 2  # of each command, the second in the last tenth of its changes
@@ -66,7 +66,7 @@ def _killed(bench: Bench, case: Case, number: int, draw: random.Random) -> tuple
 
 @pytest.mark.parametrize("take_over", [False, True])
 @pytest.mark.parametrize("other_job", [False, True])
-@pytest.mark.parametrize("name", ["embed", "convert", "export, npz", "index"])
+@pytest.mark.parametrize("name", ["embed", "convert", "export, npz"])
 def test_two_at_once_leave_the_bytes_of_one(bench: Bench, name: str, other_job: bool, take_over: bool) -> None:
     """The first is stopped before a change, the second runs to its end, the first goes on."""
     case = bench.cases[name]
@@ -90,14 +90,14 @@ def test_two_at_once_leave_the_bytes_of_one(bench: Bench, name: str, other_job: 
 
 def test_what_was_killed_is_found(bench: Bench) -> None:
     """The comparison itself: a file left behind, one that is gone, other bytes."""
-    case = bench.cases["index"]
+    case = bench.cases["report"]
     run, whole = bench.begin(case, "compared"), bench.undisturbed(case)
     assert run.start().wait() == 0
     assert bench.difference(run, whole) == ""
-    part, facts = run.folder / "out/sentences/part-00000.parquet", run.folder / "out/indexes/text/facts.json"
-    (run.folder / "out/.writing-0-facts.json").write_text("{}")
-    assert bench.difference(run, whole) == "left behind: 1, as ['out/.writing-0-facts.json?']"
-    (run.folder / "out/.writing-0-facts.json").unlink()
+    part, facts = run.folder / "out/sentences/part-00000.parquet", run.folder / "out/indexes/text/00000.parquet"
+    (run.folder / "out/.writing-0-table").write_text("{}")
+    assert bench.difference(run, whole) == "left behind: 1, as ['out/.writing-0-table?']"
+    (run.folder / "out/.writing-0-table").unlink()
     part.write_bytes(part.read_bytes()[:-1])
     facts.unlink()
-    assert re.match(r"missing: \d+, as .*facts.*; other bytes: 1, as .*part-00000", bench.difference(run, whole))
+    assert re.match(r"missing: \d+, as .*text/00000.*; other bytes: 1, as .*part-00000", bench.difference(run, whole))

@@ -172,7 +172,6 @@ STORE_COMMANDS = {
     "verify": ["verify", "abfs:/c/store"],
     "watch": ["watch", "s3:/bucket/store"],
     "report": ["report", ".", "--output", "s3:/bucket/page.html"],
-    "index": ["index", "gs:/bucket/store"],
     "explore": ["explore", "gs:/bucket/store"],
     "train": ["train", "TEXT", "--options", "default", "--output", "s3:/bucket/run"],
     "models convert": ["models", "convert", "random-small", "s3:/bucket/model"],

@@ -291,7 +291,7 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
     service = ExplorerService(whole)
     assert [hit["number"] for hit in service.search("needle0")["hits"]] == []
     assert [hit["id"] for hit in service.search("needle1")["hits"]] == ["1.txt:30"]
-    assert main(["index", str(name)]) == Exit.COMPLETE
+    assert whole.find_text([whole.sentence(3).tokens]) == [3]
     ids.write_text("0.txt:2\n", encoding="utf-8")
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
     assert main(["compact", str(name)]) == Exit.COMPLETE

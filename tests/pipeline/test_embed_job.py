@@ -275,12 +275,11 @@ def test_a_lost_scratch_area_is_made_again_without_computing_anew(made: Made, tm
 
 @pytest.fixture(scope="module")
 def stores(made: Made, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Stores of the same sentences: whole, unfinished, continued and indexed, and converted."""
+    """Stores of the same sentences: whole, unfinished, resumed, and converted."""
     folder = tmp_path_factory.mktemp("folders")
     resumed, small = folder / "resumed", folder / "small"
     shutil.copytree(made.interrupted, resumed)
     assert made.embed(resumed) == Exit.COMPLETE
-    assert main(["index", str(resumed), "--quiet"]) == Exit.COMPLETE
     assert main(["convert", str(resumed), "--output", str(small), "--dtype", "int8", "--quiet"]) == Exit.COMPLETE
     return [made.both, made.zarr, made.interrupted, resumed, small]
 

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-import elmo_store
 from elmo_store.storage import lease, process
 from elmo_store.storage.objects import TEMPORARY_PREFIX
 from elmo_store.storage.process import Process, scratch_folder, temporary_tag
 from elmo_store.storage.root import Root
 from model.files.weights import BiLMWeights
-from pipeline.cli.exit_codes import Exit
 from pipeline.jobs.output import clear, tidy
 from pipeline.main import main
 from tests.pipeline.killed_tidying import KILLED, end_a_job
@@ -64,57 +62,34 @@ def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path
     old = time.time() - 2 * process.ABANDONED_SECONDS
     elsewhere = "0" * 8 + ".1.1-"
     own = temporary_tag()
-    for folder in (store, store / "_lease", store / "indexes" / "text"):
+    for folder in (store, store / "_lease"):
         folder.mkdir(exist_ok=True)
         for tag in (DEAD, own, elsewhere):
             (folder / f"{TEMPORARY_PREFIX}{tag}00-x").write_bytes(b"half")
         (folder / f"{TEMPORARY_PREFIX}an-older-name").write_bytes(b"half")
         os.utime(folder / f"{TEMPORARY_PREFIX}an-older-name", (old, old))
     tidy(Root(store))
-    assert main(["index", str(store), "--quiet"]) == 0
     left = {Path(name).name for name in names(store) - clean if TEMPORARY_PREFIX in name}
     assert len(left) == 2  # this process is alive, and of the other machine nobody knows
     assert not any(DEAD in name or "older" in name for name in left)
 
 
-def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp" / f"elmo-store-{DEAD}0000-x").mkdir(parents=True)
     (tmp_path / "tmp" / "elmo-store-of-a-user").mkdir()
     store = tmp_path / "store"
     make_store(str(store), lengths=(40,) * 6, parts=(6,))
-    half = [store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html~", store / "indexes" / "text" / f"{TEMPORARY_PREFIX}{DEAD}00-x"]
-    for path in half:
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"half")
+    half = store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html~"
+    half.write_bytes(b"half")
     other = store / f"{TEMPORARY_PREFIX}{DEAD}0000-other"
     other.write_bytes(b"no report's")
-    assert main(["index", str(store), "--quiet"]) == 0
     assert main(["report", str(store)]) == 0
-    assert [path for path in half if path.exists()] == []
+    assert not half.exists()
     assert other.exists()
-    assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["elmo-store-of-a-user"]
     with scratch_folder() as mine, scratch_folder():
         assert mine.exists()  # of this process, which lives
-
-
-def test_of_two_that_index_a_store_at_once_the_second_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
-    store = elmo_store.open(tmp_path / "store")
-    clean = names(tmp_path / "store")
-    codes: list[int] = []
-
-    def second(*_: int) -> None:
-        if not codes:
-            codes.append(main(["index", str(tmp_path / "store"), "--quiet"]))
-
-    store.index_texts(second)
-    assert codes == [Exit.REFUSED]
-    assert "Wait until it ends" in capsys.readouterr().err
-    written = names(tmp_path / "store") - clean
-    assert all(name.startswith("indexes") for name in written)
-    assert main(["index", str(tmp_path / "store"), "--quiet"]) == Exit.COMPLETE
-    assert names(tmp_path / "store") - clean == written
+    assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["elmo-store-of-a-user"]
 
 
 def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:

@@ -34,6 +34,7 @@ from elmo_store.format.markers import (
     write_marker,
 )
 from elmo_store.format.numbers import Int8Rows, quantized
+from elmo_store.format.texts import cut_bytes, hash_texts
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
@@ -168,7 +169,7 @@ def make_store(
     root.put(layout.INPUTS, encode_inputs([file]))
     zarr_form.create(root, manifest)
     written = write_sentences(root, manifest, tokens, starts, parts)
-    tables = write_ids(root, manifest)
+    tables = write_ids(root, manifest, tokens)
     markers = [write_shard(root, manifest, shard, stored, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
     complete = complete_store(root, manifest, checksum(markers), [written], [tables])
     if not manifest.complete:
@@ -194,10 +195,11 @@ def write_shard(
     return marker
 
 
-def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
+def write_ids(root: Root, manifest: Manifest, tokens: list[list[str]]) -> IdsMarker:
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"{document(manifest)}:{i}" for i in range(n))
-    tables = ids.encode_tables(pairs, np.arange(n), bits, range(1 << bits))
+    texts = hash_texts(tokens, cut_bytes(manifest.model.options))
+    tables = ids.encode_lookups((pairs, np.arange(n)), (texts, np.arange(n)), bits, range(1 << bits))
     marker = IdsMarker(0, 0, 1 << bits, put_objects(root, tables)[0])
     write_marker(root, marker)
     return marker

@@ -177,7 +177,6 @@ SENTENCE_READERS: dict[str, tuple[Callable[[str], pa.Table], tuple[str, ...]]] =
 @pytest.mark.parametrize("reader", SENTENCE_READERS)
 def test_the_folder_of_sentences_is_their_table(tmp_path: Path, reader: str, boundaries: bool) -> None:
     written = make_store(str(tmp_path / "store"), store_forms=("parquet",), boundaries=boundaries)
-    elmo_store.open(written.root.url()).index_texts()  # nor do the indexes that a user asks for lie among the sentences
     read, paths = SENTENCE_READERS[reader]
     for path in paths:
         table = read(str(tmp_path / "store" / path))

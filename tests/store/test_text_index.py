@@ -1,10 +1,7 @@
-"""Sentences by their text: the index's file and without it, against the sentences themselves."""
+"""Sentences by their text, against the sentences themselves."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,41 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store.checking.verify import verify
-from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError
 from elmo_store.format import ids, layout
 from elmo_store.format.manifest import ModelInfo
-from elmo_store.reading import text_index
-from elmo_store.reading.text_index import hash_texts, hash_tokens
+from elmo_store.format.texts import hash_texts, hash_tokens
 from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table, read_tables
 from elmo_store.storage.root import Root
-from elmo_store.store import Store
-from pipeline.main import main
-from tests.examples import examples
 from tests.store.support import make_store
 
-FACTS = text_index.RECORD
 OPTIONS = {"lstm": {"n_layers": 2}, "char_cnn": {"max_characters_per_token": 50}}
 
 
-def indexed(store: Store) -> Store:
-    store.index_texts()
-    assert store.root.exists(FACTS)
-    return elmo_store.open(store.url)
-
-
-def as_it_is(store: Store) -> Store:
-    assert not store.root.exists(FACTS)
-    return store
-
-
-BOTH = pytest.mark.parametrize("made", [indexed, as_it_is])
-
-
-@BOTH
-def test_every_text_finds_its_first_sentence(tmp_path: Path, made: Callable[[Store], Store]) -> None:
+def test_every_text_finds_its_first_sentence(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"))
-    store = made(elmo_store.open(tmp_path / "s"))
+    store = elmo_store.open(tmp_path / "s")
     first: dict[tuple[str, ...], int] = {}
     for number, tokens in enumerate(written.tokens):
         first.setdefault(tuple(tokens), number)
@@ -58,10 +34,9 @@ def test_every_text_finds_its_first_sentence(tmp_path: Path, made: Callable[[Sto
     assert (sentence.read() == written.states[written.rows(3)]).all()
 
 
-@BOTH
-def test_a_string_is_tokens_between_spaces(tmp_path: Path, made: Callable[[Store], Store]) -> None:
+def test_a_string_is_tokens_between_spaces(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"))
-    store = made(elmo_store.open(tmp_path / "s"))
+    store = elmo_store.open(tmp_path / "s")
     assert store.sentence(text=" ".join(written.tokens[7])).index == 7
     assert store.find_text([""]) == [2]
     with pytest.raises(SentenceNotFoundError, match="has the tokens 'not there'"):
@@ -72,11 +47,10 @@ def test_a_string_is_tokens_between_spaces(tmp_path: Path, made: Callable[[Store
         store.find_text([b"the"])  # type: ignore[list-item]
 
 
-@BOTH
-def test_words_are_compared_as_the_model_reads_them(tmp_path: Path, made: Callable[[Store], Store]) -> None:
+def test_words_are_compared_as_the_model_reads_them(tmp_path: Path) -> None:
     model = ModelInfo("tiny", "sha256:" + "1" * 64, OPTIONS)
     written = make_store(str(tmp_path / "s"), model=model)
-    store = made(elmo_store.open(tmp_path / "s"))
+    store = elmo_store.open(tmp_path / "s")
     long = [i for i, tokens in enumerate(written.tokens) if any(len(t) > 48 for t in tokens)]
     assert long
     for number in long:
@@ -88,7 +62,7 @@ def test_words_are_compared_as_the_model_reads_them(tmp_path: Path, made: Callab
 
 def test_selections_and_concatenations(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"))
-    store = indexed(elmo_store.open(tmp_path / "s"))
+    store = elmo_store.open(tmp_path / "s")
     picked = store.select([7, 5, 1])
     assert picked.find_text([written.tokens[1], written.tokens[0], [], written.tokens[7]]) == [2, None, 1, 0]
     both = elmo_store.concat([store, store])
@@ -111,63 +85,27 @@ def test_hashes_are_of_the_tokens_and_nothing_else(lists: list[list[str]], cut: 
             assert (found[a] == found[b]) == same
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30))
-@examples(50)
-def test_a_table_keeps_the_first_of_each(pairs: list[tuple[int, int]]) -> None:
-    rows = np.array([(a << 62, b, n) for n, (a, b) in enumerate(pairs)], np.uint64).reshape(-1, 3)
-    high, low, numbers = text_index.first_of_each(rows[::-1])
-    table = {(h >> 62, w): n for h, w, n in zip(high.tolist(), low.tolist(), numbers.tolist(), strict=True)}
-    assert table == {pair: pairs.index(pair) for pair in set(pairs)}
-    assert len(table) == len(numbers)
-
-
-def test_many_tables_in_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "IDS_OF_TABLE", 8)
-    monkeypatch.setattr(text_index, "BUCKET_ROWS", 40)
     lengths = [1 + i % 3 for i in range(200)]
     written = make_store(str(tmp_path / "s"), lengths=lengths, parts=(100, 0, 100))
-    facts = elmo_store.open(tmp_path / "s").index_texts()
-    assert (facts["sentences"], facts["texts"]) == (200, 200)
     assert len(list((tmp_path / "s/indexes/text").glob("*.parquet"))) == 32
     store = elmo_store.open(tmp_path / "s")
     assert store.find_text(written.tokens) == list(range(200))
     assert ids.tables_of(hash_texts(written.tokens, None)[:, 0], 5).max() > 16
 
 
-def test_the_command_and_what_stands_beside_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"))
-    command = ["index", str(tmp_path / "s")]
-    assert main(command) == 0
-    assert "8 sentences, 7 of them different" in capsys.readouterr().out
-    for quiet in (command, ["verify", str(tmp_path / "s")]):
-        assert main([*quiet, "--quiet"]) == 0
-        assert capsys.readouterr() == ("", "")
-    store = elmo_store.open(tmp_path / "s")
-    assert store.find_text(written.tokens[:2]) == [0, 1]
-    assert not verify(store, deep=True).faults
-    files = {path: path.read_bytes() for path in (tmp_path / "s/indexes/text").iterdir()}
-    assert main(["index", str(tmp_path / "s"), "--quiet"]) == 0
-    assert files == {path: path.read_bytes() for path in (tmp_path / "s/indexes/text").iterdir()}  # same store, same bytes
-
-
-def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
-    make_store(str(tmp_path / "s"))
-    store = indexed(elmo_store.open(tmp_path / "s"))
-    facts = json.loads((tmp_path / "s" / FACTS).read_text())
-    (tmp_path / "s" / FACTS).write_text(json.dumps(facts | {"store": "0" * 64}))
-    with pytest.raises(StoreError, match="index of another store"):
-        elmo_store.open(store.url).find_text([["a"]])
-
-
-def test_a_large_store_asks_for_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_store(str(tmp_path / "s"))
-    monkeypatch.setattr(text_index, "MOST_IN_MEMORY", 7)
-    store = elmo_store.open(tmp_path / "s")
-    with pytest.raises(StoreError, match="elmo-store index"):
-        store.find_text([["a"]])
-    with pytest.raises(StoreError, match="this selection"):
-        store.select(range(8)).find_text([["a"]])
-    assert indexed(store).find_text([["a"]]) == [None]
+    table = tmp_path / "s" / layout.text_table(0)
+    whole = table.read_bytes()
+    for data in (whole[:-1], whole[:50] + bytes([whole[50] ^ 1]) + whole[51:]):
+        table.write_bytes(data)
+        with pytest.raises(ShardCorruptError, match=layout.text_table(0)):
+            elmo_store.open(tmp_path / "s").find_text(written.tokens)
+    table.unlink()
+    with pytest.raises(ShardMissingError, match=layout.text_table(0)):
+        elmo_store.open(tmp_path / "s").find_text(written.tokens)
 
 
 def test_tokens_of_several_row_groups_are_read_together(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from elmo_store.format.layout import (
     PART_GROUPS,
     REJECTS,
     SENTENCE_IDS,
+    SENTENCE_TEXTS,
     SENTENCES,
     SHARDS,
     WORK,
@@ -215,7 +216,7 @@ def _end_run(root: Root, waits: bool = False) -> None:
 def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -> None:
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
     known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
-    folders = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", PART_GROUPS, IDS)
+    folders = (SENTENCES, SENTENCE_IDS, SENTENCE_TEXTS, REJECTS, f"{ZARR}/sentence_start/c", PART_GROUPS, IDS)
     root.remove(*[rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
 
 

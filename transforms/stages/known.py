@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.numbers import Array, Int8Rows
+from elmo_store.format.texts import cut_bytes, hash_tokens
 from elmo_store.format.version import Member, Version, read_version, with_members
 from elmo_store.reading.collection import CollectionReader
-from elmo_store.reading.text_index import cut_bytes, hash_tokens
 from elmo_store.storage.root import Root
 from transforms.stages.plan import sentence_rows
 from transforms.stages.shards import Excerpt, KnownRows, ShardText
@@ -58,7 +58,7 @@ class KnownSentences:
         version = with_members(version, [member for member in version.members if member.name in asked])
         form = "zarr" if "zarr" in version.store.forms else "parquet"
         self._store = CollectionReader(root, version, form) if version.members else None
-        self._manifest, self._cut = manifest, cut_bytes(manifest)
+        self._manifest, self._cut = manifest, cut_bytes(manifest.model.options)
 
     def of(self, text: ShardText) -> ShardText:
         """``text`` with the rows that are known."""
@@ -68,7 +68,7 @@ class KnownSentences:
         first = np.concatenate([excerpt.first for excerpt in text.excerpts])
         stop = np.concatenate([excerpt.stop for excerpt in text.excerpts])
         pairs = np.concatenate([hash_tokens(_lists(excerpt), self._cut) for excerpt in text.excerpts])
-        found = np.array([-1 if number is None else number for number in self._store.find_hashes(pairs)], np.int64)
+        found = np.array([min(numbers, default=-1) for numbers in self._store.find(pairs, texts=True)], np.int64)
         known = np.flatnonzero(found >= 0)
         if not len(known):
             return text

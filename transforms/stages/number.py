@@ -1,8 +1,8 @@
 """Stage C, beside the shards: scratch parts → final parts with global sentence numbers, first rows, positions and ids; then the
-sorted tables of the ids' hashes.
+sorted tables of the hashes of ids and texts.
 
-A part group is one task; doing it again gives the same bytes. Its ids go to the scratch area as hashes, a file for each run of
-id tables. A run of tables is the other kind of task: it merges its file of every group, so that a sort of any size is done by
+A part group is one task; doing it again gives the same bytes. Its ids and texts go to the scratch area as hashes, a file for each
+run of tables. A run of tables is the other kind of task: it merges its file of every group, so that a sort of any size is done by
 many workers, and no id travels between stages.
 """
 
@@ -32,6 +32,7 @@ from elmo_store.format.markers import (
     read_part_group_marker,
     write_marker,
 )
+from elmo_store.format.texts import cut_bytes, hash_tokens
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
@@ -52,11 +53,12 @@ from transforms.stages.plan import (
     sentence_rows,
 )
 
-Hashes = npt.NDArray[np.uint64]
+Hashes = npt.NDArray[np.uint64]  # [n, 4]: ID or TEXT, high, low, sentence
+ID, TEXT = np.uint64(0), np.uint64(1)
 
 
 def number_parts(group: PartGroup, root: Root) -> Outcome:
-    """Write the final parts (and rejects) of a group, its chunks of ``sentence_start``, its ids' hashes; then the marker.
+    """Write the final parts (and rejects) of a group, its chunks of ``sentence_start``, its hashes; then the marker.
 
     Nothing is written of what an earlier run has done.
     """
@@ -64,7 +66,8 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
     if plan["resumed"] and is_numbered(root, manifest, plan["id"], group):
         return Outcome(n_retries=retries_of(root).take())
     starts: list[Int64] = []
-    hashes: list[Hashes] = [np.zeros((0, 3), np.uint64)]
+    hashes: list[Hashes] = [np.zeros((0, 4), np.uint64)]
+    cut = cut_bytes(manifest.model.options)
 
     def objects() -> Iterator[tuple[str, bytes]]:
         for part in group.parts:
@@ -74,7 +77,10 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
                 yield layout.rejects_part(part.range.part), number_rejects(root.get(part.scratch.rejects), part)
             starts.append(table["first_row"].to_numpy())
             numbers = table["sentence"].to_numpy().astype(np.uint64)
-            hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
+            of_ids = ids.hashes(table["id"].to_pylist())
+            of_texts = hash_tokens(table["tokens"].combine_chunks(), cut)
+            for kind, pairs in ((ID, of_ids), (TEXT, of_texts)):
+                hashes.append(np.column_stack([np.full(len(pairs), kind), pairs, numbers]))
         yield from _start_chunks(root, manifest, group, starts)
 
     records, stamps = put_objects(root, objects())
@@ -194,9 +200,9 @@ def _start_chunks(root: Root, manifest: Manifest, group: PartGroup, starts: list
 
 
 def _put_hashes(root: Root, group: PartGroup, n_sentences: int, hashes: Hashes) -> None:
-    """Hashes of ids [n, 3] (high, low, sentence), a file for each run of id tables; also where it is empty."""
+    """The hashes of a group, a file for each run of tables; also where it is empty."""
     runs = id_runs(n_sentences)
-    run_of_hash = ids.tables_of(hashes[:, 0], runs.bit_length() - 1)
+    run_of_hash = ids.tables_of(hashes[:, 1], runs.bit_length() - 1)
     for run in range(runs):
         root.put(id_hashes(run, group.number), hashes[run_of_hash == run].astype("<u8").tobytes())
 
@@ -215,7 +221,7 @@ def is_merged(root: Root, run: int, plan: str) -> bool:
 
 
 def merge_ids(run: int, root: Root) -> Outcome:
-    """Write the id tables of one run, then their marker; remove what they were made of.
+    """Write the id and text tables of one run, then their marker; remove what they were made of.
 
     The one worker that removes the scratch area would have too much to do: there are up to 256 files a part group.
     FileNotFoundError if some of them are missing, unless a second copy of this task has just removed them.
@@ -231,10 +237,12 @@ def merge_ids(run: int, root: Root) -> Outcome:
         if not is_merged(root, run, plan["id"]):
             raise
         return Outcome(n_retries=retries_of(root).take())
-    rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
+    rows = np.frombuffer(data, "<u8").reshape(-1, 4).astype(np.uint64)
+    of_ids, of_texts = (rows[rows[:, 0] == kind, 1:] for kind in (ID, TEXT))
     tables = range(run * tables_of_run, (run + 1) * tables_of_run)
-    records, stamps = put_objects(root, ids.encode_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
-    in_order = rows[np.lexsort((rows[:, 1], rows[:, 0])), :2]
+    keys = ((own[:, :2], own[:, 2].astype(np.int64)) for own in (of_ids, of_texts))
+    records, stamps = put_objects(root, ids.encode_lookups(*keys, bits, tables))
+    in_order = of_ids[np.lexsort((of_ids[:, 1], of_ids[:, 0])), :2]
     repeated = int((in_order[1:] == in_order[:-1]).all(axis=1).sum())
     stats: Stats = {**stamps, REPEATED_IDS: repeated}
     write_marker(root, IdsMarker(run, tables.start, len(tables), records, str(plan["id"]), stats))

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from elmo_store.format import layout
+from elmo_store.format.texts import hash_texts
 from elmo_store.format.version import read_version
 from elmo_store.reading.collection import CollectionReader
-from elmo_store.reading.text_index import cut_bytes, hash_texts
 from elmo_store.storage.root import Root
 from transforms.inputs.records import ReadSentence, ReadSettings, Record, id_within
 
@@ -45,7 +45,6 @@ class SkipKnown:
         named = [(place, id_within(record.id, record.within)) for place, record in asked if record.id]
         plain = [(place, record.tokens) for place, record in asked if not record.id]
         by_id = store.find_ids([own for _, own in named]) if named else []
-        hashes = hash_texts([tokens for _, tokens in plain], cut_bytes(store.manifest))
-        by_text = store.find_hashes(hashes) if plain else []
+        by_text = store.find(hash_texts([tokens for _, tokens in plain], store.cut_bytes), texts=True) if plain else []
         known = {place for (place, _), numbers in zip(named, by_id, strict=True) if numbers}
-        return known | {place for (place, _), number in zip(plain, by_text, strict=True) if number is not None}
+        return known | {place for (place, _), numbers in zip(plain, by_text, strict=True) if numbers}

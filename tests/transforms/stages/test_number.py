@@ -19,6 +19,7 @@ from elmo_store.format.ids import hashes
 from elmo_store.format.layout import ids_marker, rejects_part, sentences_part
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import IdsMarker, PartRange, read_part_group_marker, write_marker
+from elmo_store.format.texts import hash_texts
 from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.examples import examples
@@ -236,11 +237,15 @@ def test_any_parts_give_the_same_starts_and_ids(
             assert not [id_hashes(run, one.number) for one in found if root.exists(id_hashes(run, one.number))]
             assert merge_ids(run, root) == merged  # a second copy of the task
         assert list(runs_to_do([], root)) == []
-        tables = [pq.read_table(BytesIO(root.get(layout.id_table(i)))) for i in range(1 << bits)]
+        by_kind = [
+            [pq.read_table(BytesIO(root.get(path_of(i)))) for i in range(1 << bits)]
+            for path_of in (layout.id_table, layout.text_table)
+        ]
     rows = [n + 2 if n else 0 for n in lengths]
     starts = [0, *np.cumsum(rows).tolist()]
     entries = np.concatenate(read_sentence_chunks(root, manifest, range(-(-len(starts) // chunk))))
     assert entries[: len(starts)].tolist() == starts
-    pairs = [(h, low, s) for t in tables for h, low, s in zip(*(t[name].to_pylist() for name in t.column_names), strict=True)]
-    wanted = hashes(f"s{i}" for i in range(len(lengths))).tolist()
-    assert pairs == sorted((high, low, i) for i, (high, low) in enumerate(wanted))
+    of_ids, of_texts = hashes(f"s{i}" for i in range(len(lengths))), hash_texts([["w"] * n for n in lengths], None)
+    for tables, wanted in zip(by_kind, (of_ids, of_texts), strict=True):
+        found_keys = [key for t in tables for key in zip(*(t[name].to_pylist() for name in t.column_names), strict=True)]
+        assert found_keys == sorted((high, low, i) for i, (high, low) in enumerate(wanted.tolist()))
