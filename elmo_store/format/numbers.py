@@ -4,7 +4,7 @@ docs/store-format.md has the form, docs/development/performance.md what it loses
 however rows are cut into blocks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Empty = Callable[[tuple[int, ...], Any], Array]  # as numpy.empty
 GREATEST = 127  # of the numbers; -128 is never written
 GREATEST_SCALE = np.nextafter(np.finfo(np.float32).max / np.float32(GREATEST), np.float32(0))  # times 127 it is a number still
 ROWS_AT_ONCE = 128  # that are worked on together, so that they stay in the processor's caches
@@ -49,17 +48,15 @@ class Int8Rows:
         """``values, scale = …``."""
         return iter((self.values, self.scale))
 
-    def floats(self, empty: Empty = np.empty) -> Array:
+    def floats(self) -> Array:
         """The states, float32 [..., states, channels]: one product a number, so every reader gives the same bits.
 
-        Laid out in memory as ``values`` are, if rows are their first of three axes; ``empty`` makes the array.
+        Laid out in memory as ``values`` are, if rows are their first of three axes.
         """
         if self.values.ndim != 3:
             return np.multiply(self.values, self.scale[..., None], dtype=np.float32)
         by_state = self.values.transpose(1, 0, 2)  # readers give views of one state after the other
-        out = empty(by_state.shape, np.float32)
-        np.multiply(by_state, self.scale.T[..., None], out=out)
-        return out.transpose(1, 0, 2)
+        return np.multiply(by_state, self.scale.T[..., None], dtype=np.float32).transpose(1, 0, 2)
 
 
 def quantized(states: Array) -> Int8Rows:

@@ -201,6 +201,9 @@ class Selection(Joined, Generic[S]):
         """The first place in the view of each of the store's sentences."""
         return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
 
+    def _shown(self) -> str:
+        return f"this selection of {self.url}"
+
     def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
         """First places in the view of the sentences that have each hash, in order."""
         of_store = self.store.find(pairs, texts=texts)  # the view may be without some

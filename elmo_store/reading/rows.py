@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
@@ -19,7 +19,7 @@ from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotF
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
 from elmo_store.format.ids import UInt64, hashes
-from elmo_store.format.numbers import Array, Empty, Int8Rows
+from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.format.texts import Text, hash_texts, words
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
@@ -277,9 +277,13 @@ class Readable(ABC):
         hits = self.find(hash_texts(texts, self.cut_bytes), texts=True) if len(texts) else []
         return [min(own, default=None) for own in hits]
 
+    def _shown(self) -> str:
+        """What errors call it."""
+        return self.url
+
     def _find(self, ids: Sequence[str]) -> list[int]:
         """Number of the sentence that has each id. SentenceNotFoundError, AmbiguousIdError."""
-        return [the_one(self.url, sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
+        return [the_one(self._shown(), sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
 
     @abstractmethod
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
@@ -293,9 +297,7 @@ class Readable(ABC):
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
         """`view` of each of the spans [n, 2] that has rows, one or several of each; None where that can't be."""
 
-    def read_span(
-        self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True, empty: Empty = np.empty
-    ) -> Any:
+    def read_span(self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True) -> Any:
         """`read_spans` of one span; with ``copy`` False read-only, and without a copy where that can be."""
         rows = self.view(states, first, stop)
         if rows is not None and not self.is_int8:
@@ -303,16 +305,14 @@ class Readable(ABC):
         if rows is not None and raw:
             return copied(rows) if copy else rows
         if rows is None:
-            rows = self._fetched(states, [(first, stop)], 0, empty)
-        read = rows.floats(empty) if self.is_int8 and not raw else rows
+            rows = self._fetched(states, [(first, stop)], 0)
+        read = rows.floats() if self.is_int8 and not raw else rows
         if not copy:
             for array in read if raw else (read,):
                 array.flags.writeable = False
         return read
 
-    def read_spans(
-        self, states: Sequence[int], spans: Spans, raw: bool = False, *, zeros: int = 0, empty: Empty = np.empty
-    ) -> Any:
+    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, *, zeros: int = 0) -> Any:
         """Rows of the states at these places of `states`, span after span [n, 2]: [rows, len(states), channels].
 
         ``raw``: of what is stored in 8 bits, `Int8Rows`. ``zeros``: so many rows of zeros follow. In memory it is one state after
@@ -321,7 +321,7 @@ class Readable(ABC):
         wanted = np.asarray(spans, np.int64).reshape(-1, 2)
         views = self.views(states, wanted)
         if views:
-            rows = self._block(len(states), int((wanted[:, 1] - wanted[:, 0]).sum()) + zeros, empty)
+            rows = self._block(len(states), int((wanted[:, 1] - wanted[:, 0]).sum()) + zeros)
             if zeros:
                 views.append(self._block(len(states), zeros, np.zeros))
             if self.is_int8:
@@ -330,22 +330,22 @@ class Readable(ABC):
             else:
                 np.concatenate(views, out=rows)
         else:
-            rows = self._fetched(states, wanted.tolist(), zeros, empty)
-        return rows.floats(empty) if self.is_int8 and not raw else rows
+            rows = self._fetched(states, wanted.tolist(), zeros)
+        return rows.floats() if self.is_int8 and not raw else rows
 
-    def _fetched(self, states: Sequence[int], spans: Iterable[Sequence[int]], zeros: int, empty: Empty) -> Stored:
+    def _fetched(self, states: Sequence[int], spans: Iterable[Sequence[int]], zeros: int) -> Stored:
         jobs, n_rows = list[Job](), 0
         for first, stop in spans:
             jobs.append((first, stop, n_rows))
             n_rows += stop - first
-        rows = self._block(len(states), n_rows + zeros, empty)
+        rows = self._block(len(states), n_rows + zeros)
         self.fill(states, jobs, rows)
         if zeros:
             for array in rows if self.is_int8 else (rows,):
                 array[n_rows:] = 0
         return rows
 
-    def _block(self, n_states: int, n_rows: int, empty: Empty) -> Stored:
+    def _block(self, n_states: int, n_rows: int, empty: Callable[..., Array] = np.empty) -> Stored:
         """Memory for so many rows as they are stored, one state after the other."""
         shape = (n_states, n_rows, self.channels)
         if self.is_int8:

@@ -10,13 +10,11 @@ import torch
 from torch.utils.data import Dataset
 
 from elmo_store.reading.rows import Int64, Readable
-from elmo_store.reading.scan import Memory
 from elmo_store.store import open as open_store
 from elmo_store.torch.fields import check_fields, read_fields, stacked
 
 Item = dict[str, Any]
 PADDED = frozenset(("states", "scale"))  # entries of a batch
-BATCHES_KEPT = 4  # whose memory is used again
 
 
 class SentenceDataset(Dataset[Item]):
@@ -92,20 +90,18 @@ class WantedColumns:
     text: bool
     fields: tuple[str, ...]
     raw: bool
-    rows: Memory  # of rows that are read together, and of batches
-    batches: Memory
 
     @classmethod
     def of(
-        cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str], raw: bool, pools: int = 1
+        cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str], raw: bool
     ) -> "WantedColumns":
-        """``pools``: that are in memory together. StoreError, StateNotFoundError for what the store does not have."""
+        """StoreError, StateNotFoundError for what the store does not have."""
         opened = open_store(store) if isinstance(store, str) else store
         opened.check_raw(raw)
         check_fields(opened, fields)
         names = tuple(states) if states is not None else opened.states
         places = opened.state_indices(states)
-        return cls(opened, names, places, text, tuple(fields), raw, Memory(pools), Memory(BATCHES_KEPT))
+        return cls(opened, names, places, text, tuple(fields), raw)
 
 
 class Pool:
@@ -117,7 +113,7 @@ class Pool:
         self._numbers, self._lengths = numbers, spans[:, 1] - spans[:, 0]
         self._firsts = np.cumsum(self._lengths) - self._lengths
         # The last row stands behind shorter sentences.
-        self._rows = store.read_spans(wanted.places, runs, wanted.raw, zeros=1, empty=wanted.rows.empty)
+        self._rows = store.read_spans(wanted.places, runs, wanted.raw, zeros=1)
         self._texts = store.texts(numbers) if wanted.text else None
         self._fields = None
         if wanted.fields:
@@ -130,8 +126,7 @@ class Pool:
         index = np.where(mask, self._firsts[places, None] + steps, len(self._rows) - 1)
         values = self._rows.values if self._wanted.raw else self._rows
         made: Item = {"index": self._numbers[places].tolist()}
-        padded = self._wanted.batches.empty((values.shape[1], *index.shape, values.shape[2]), values.dtype)
-        values.transpose(1, 0, 2).take(index, axis=1, out=padded, mode="clip")
+        padded = values.transpose(1, 0, 2).take(index, axis=1, mode="clip")  # [states, B, n_max, channels]
         made["states"] = torch.from_numpy(padded.transpose(1, 2, 0, 3))
         if self._wanted.raw:
             made["scale"] = torch.from_numpy(self._rows.scale.take(index, axis=0))

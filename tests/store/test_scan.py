@@ -1,6 +1,5 @@
-"""Scans in blocks of whole batches, and memory that is used again only where nobody holds it."""
+"""Scans in blocks of whole batches."""
 
-import sys
 import threading
 from pathlib import Path
 
@@ -12,35 +11,9 @@ import elmo_store
 from elmo_store.errors import ShardMissingError
 from elmo_store.format import layout
 from elmo_store.reading import scan
-from elmo_store.reading.scan import Memory
 from tests.store.support import make_store
 
 Int64 = npt.NDArray[np.int64]
-
-
-def test_memory_is_given_again_when_nobody_holds_it() -> None:
-    memory = Memory(2)
-    first = memory.empty((10, 4), np.float32)
-    view = first[3:].T
-    second = memory.empty((10, 4), np.float32)
-    beyond = memory.empty((10, 4), np.float32)  # more than are kept
-    assert not np.shares_memory(first, second)
-    assert not np.shares_memory(first, beyond)
-    del first, beyond
-    assert not np.shares_memory(memory.empty((10, 4), np.float32), view)
-    place = view.base.ctypes.data  # type: ignore[union-attr]
-    del view
-    again = memory.empty((40,), np.float32)
-    assert again.ctypes.data == place
-    larger = memory.empty((1000,), np.float32)
-    assert larger.nbytes == 4000
-
-
-def test_memory_that_is_held_is_not_given_again_whatever_the_interpreter_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "getrefcount", lambda _: 2)  # as where a call borrows its arguments: 3.14 does
-    memory = Memory(2)
-    held = memory.empty((10, 4), np.float32)[2:, ::2].T
-    assert not any(np.shares_memory(held, memory.empty((10, 4), np.float32)) for _ in range(4))
 
 
 @pytest.mark.parametrize("mapped", [True, False])
