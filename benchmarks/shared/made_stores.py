@@ -98,7 +98,7 @@ def make_store(folder: Path, shape: Shape, states: States | None = None) -> str:
     tokens = made_up_words(shape.words)[np.random.default_rng(2).integers(0, shape.words, edges[-1])].tolist()
     texts = [tokens[first:stop] for first, stop in pairwise(edges.tolist())]
     sentences = support.write_sentences(root, manifest, texts, edges.tolist(), parts)
-    ids = support.write_ids(root, manifest)
+    ids = support.write_ids(root, manifest, texts)
     numbers = np.repeat(np.arange(shape.sentences), lengths)
     index = (np.arange(edges[-1]) - edges[numbers]).astype(np.int32)
     states = pool(shape.channels) if states is None else states
@@ -154,5 +154,5 @@ def make_long_store(folder: Path, sentences: int, distinct_shards: int = 64) -> 
             path.parent.mkdir(parents=True, exist_ok=True)
             path.hardlink_to(root.path(layout.zarr_states_shard(shard % distinct_shards)))
     part_groups = [PartGroupMarker(0, tuple(ranges), tuple(objects))]
-    complete_store(root, manifest, "0" * 64, part_groups, [support.write_ids(root, manifest)])
+    complete_store(root, manifest, "0" * 64, part_groups, [support.write_ids(root, manifest, [[]] * sentences)])
     return url

@@ -54,10 +54,10 @@ def encode_tables(
         yield path_of(table), encode_table(pairs[chosen], sentences[chosen])
 
 
-def encode_lookups(ids: Keys, texts: Keys, bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
-    """`encode_tables` of the ids, then of the texts."""
-    yield from encode_tables(*ids, bits, tables, layout.id_table)
-    yield from encode_tables(*texts, bits, tables, layout.text_table)
+def encode_lookups(keys: Iterable[Keys], bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
+    """`encode_tables` of the ids, then of the texts: ``keys`` are both."""
+    for own, path_of in zip(keys, (layout.id_table, layout.text_table), strict=True):
+        yield from encode_tables(*own, bits, tables, path_of)
 
 
 class HashTables:

@@ -288,7 +288,7 @@ def write_ids(root: Root, view: Readable) -> IdsMarker:
         of_ids.append(ids.hashes(names))
         of_texts.append(hash_texts(texts, view.cut_bytes))
     keys = [(np.concatenate(pairs), numbers) for pairs in (of_ids, of_texts)]
-    records, stamps = put_objects(root, ids.encode_lookups(*keys, bits, range(1 << bits)))
+    records, stamps = put_objects(root, ids.encode_lookups(keys, bits, range(1 << bits)))
     marker = IdsMarker(0, 0, 1 << bits, records, stats=stamps)
     write_marker(root, marker)
     return marker
@@ -297,7 +297,7 @@ def write_ids(root: Root, view: Readable) -> IdsMarker:
 def write_kept_ids(root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str) -> IdsMarker:
     """Write some of 2^``bits`` id and text tables of a collection, from its members' own, and their marker, the ``run``-th."""
     kept = (_kept_keys(store, tables, bits, path_of) for path_of in (layout.id_table, layout.text_table))
-    records, stamps = put_objects(root, ids.encode_lookups(*kept, bits, tables))
+    records, stamps = put_objects(root, ids.encode_lookups(kept, bits, tables))
     marker = IdsMarker(run, tables.start, len(tables), records, plan, stamps)
     write_marker(root, marker)
     return marker

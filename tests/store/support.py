@@ -199,7 +199,7 @@ def write_ids(root: Root, manifest: Manifest, tokens: list[list[str]]) -> IdsMar
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"{document(manifest)}:{i}" for i in range(n))
     texts = hash_texts(tokens, cut_bytes(manifest.model.options))
-    tables = ids.encode_lookups((pairs, np.arange(n)), (texts, np.arange(n)), bits, range(1 << bits))
+    tables = ids.encode_lookups([(pairs, np.arange(n)), (texts, np.arange(n))], bits, range(1 << bits))
     marker = IdsMarker(0, 0, 1 << bits, put_objects(root, tables)[0])
     write_marker(root, marker)
     return marker

@@ -241,7 +241,7 @@ def merge_ids(run: int, root: Root) -> Outcome:
     of_ids, of_texts = (rows[rows[:, 0] == kind, 1:] for kind in (ID, TEXT))
     tables = range(run * tables_of_run, (run + 1) * tables_of_run)
     keys = ((own[:, :2], own[:, 2].astype(np.int64)) for own in (of_ids, of_texts))
-    records, stamps = put_objects(root, ids.encode_lookups(*keys, bits, tables))
+    records, stamps = put_objects(root, ids.encode_lookups(keys, bits, tables))
     in_order = of_ids[np.lexsort((of_ids[:, 1], of_ids[:, 0])), :2]
     repeated = int((in_order[1:] == in_order[:-1]).all(axis=1).sum())
     stats: Stats = {**stamps, REPEATED_IDS: repeated}
