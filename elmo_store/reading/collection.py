@@ -26,17 +26,6 @@ def _kept(member: Member) -> Iterator[tuple[int, int, int, int]]:
     yield sentence, member.counts.sentences - sentence, row, member.counts.rows - row
 
 
-class VersionRoot(Root):
-    """The root of a collection of which a version is open: whoever opens it again opens that version."""
-
-    def __init__(self, root: Root, number: int) -> None:
-        super().__init__(str(root), root.storage_options)
-        self.number = number
-
-    def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"number": self.number}
-
-
 class MemberReader(StoreReader):
     """A member of a version, by what the version says of it; when it is first read, its manifest is compared with that."""
 
@@ -58,7 +47,7 @@ class CollectionReader(Joined, StoreReader):
 
     def __init__(self, root: Root, version: Version, form: str, *, mapped: bool = True) -> None:
         self.version = version
-        self._describe(VersionRoot(root, version.number), version.store, form, mapped=mapped)
+        self._describe(root, version.store, form, mapped=mapped)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), mapped=self.mapped), (self.root, self.version, self.form)

@@ -7,11 +7,11 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.version import Inside, Member, Version
 from elmo_store.reading.sentences import SentenceTable
-from elmo_store.reading.watched import StoreRoot, opened_store
+from elmo_store.reading.watched import opened_store
 from elmo_store.storage.root import Root
 
 
-def opened_member(collection: Root, version: Version, member: Member) -> tuple[StoreRoot, Manifest]:
+def opened_member(collection: Root, version: Version, member: Member) -> tuple[Root, Manifest]:
     """The member's root and manifest.
 
     Raises:

@@ -17,7 +17,7 @@ from elmo_store.format.texts import cut_bytes
 from elmo_store.reading.row_readers import Job, RowReader, Stored, row_reader
 from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
-from elmo_store.reading.watched import StoreRoot
+from elmo_store.reading.watched import Watch
 from elmo_store.storage.root import Root
 
 
@@ -101,7 +101,7 @@ class StoreReader(Readable):
 
     def __init__(self, root: Root, manifest: Manifest, form: str, *, mapped: bool = True) -> None:
         """``mapped``: files of a local disk may be mapped."""
-        self._describe(root if isinstance(root, StoreRoot) else StoreRoot(root, manifest), manifest, form, mapped=mapped)
+        self._describe(root if root.watch else root.watched_by(Watch(manifest)), manifest, form, mapped=mapped)
 
     def _describe(self, root: Root, manifest: Manifest, form: str, *, mapped: bool) -> None:
         self.root, self.manifest, self.form, self.mapped = root, manifest, form, mapped

@@ -1,4 +1,4 @@
-"""The root of a store that is open: it notices when another store took the store's place.
+"""A store that is open: whoever reads it notices when another store took its place.
 
 Why no row of another store is ever given out for one of this store:
 
@@ -33,43 +33,41 @@ LOOK_SECONDS = 1.0  # that a look at the manifest holds at most, where it is a r
 REPLACE_SECONDS = 2.0  # between changing a manifest and the first object of another store there
 
 
-class StoreRoot(Root):
-    """The root of a store that was opened. What it reads raises StoreReplacedError where another store stands, or none."""
+class Watch:
+    """Notices that the store that was opened is no longer at its root, see `elmo_store.storage.root.Root.watched_by`."""
 
-    def __init__(self, root: Root, manifest: Manifest, seen: Seen = None) -> None:
+    def __init__(self, manifest: Manifest, seen: Seen = None) -> None:
         """``manifest``: of the store that was opened. ``seen``: what a look said before it was read, see `opened_store`."""
-        super().__init__(str(root), root.storage_options)
         self._whole, self._identity = manifest.complete, _identity(manifest, manifest.complete)
         self._seen = seen
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another process, maybe of another machine, looks for itself.
-        return super().__getstate__() | {"_whole": self._whole, "_identity": self._identity, "_seen": None}
+        return self.__dict__ | {"_seen": None}  # another process, maybe of another machine, looks for itself
 
-    def confirm(self, *, now: bool = False) -> None:
-        """StoreReplacedError unless the store that was opened stands here; ``now``: nothing is taken from an earlier look."""
-        seen = _look(self)
-        if seen is not None and seen == self._seen and (self.is_local or (self._whole and not now)):
+    def __call__(self, root: Root, now: bool) -> None:
+        """StoreReplacedError unless the store that was opened stands at ``root``; ``now``: no earlier look is believed."""
+        seen = _look(root)
+        if seen is not None and seen == self._seen and (root.is_local or (self._whole and not now)):
             return
         cause = None
         try:
-            current = _identity(read_manifest(Root(str(self), self.storage_options)), self._whole)
+            current = _identity(read_manifest(root.watched_by(None)), self._whole)
         except StoreError as error:
             current, cause = "", error
         if current != self._identity:
             raise StoreReplacedError(
-                f"the store at {self} was removed, or is being replaced, since it was opened: open it again; "
+                f"the store at {root} was removed, or is being replaced, since it was opened: open it again; "
                 "what was read before stays as it was"
             ) from cause
         self._seen = seen
 
 
-def opened_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[StoreRoot, Manifest]:
-    """The store at ``url``, complete or not: its root, and its manifest. Errors as `read_manifest`'s."""
+def opened_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[Root, Manifest]:
+    """The store at ``url``, complete or not: its root, watched, and its manifest. Errors as `read_manifest`'s."""
     root = Root(url, storage_options)
     seen = _look(root)
     manifest = read_manifest(root)
-    return StoreRoot(root, manifest, seen), manifest
+    return root.watched_by(Watch(manifest, seen)), manifest
 
 
 def _look(root: Root) -> Seen:

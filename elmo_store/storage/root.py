@@ -66,12 +66,14 @@ class Root:
     Attributes:
         storage_options: what its filesystem takes.
         owner: whose it is, None for a root that belongs to nobody.
+        watch: sees to it that reads are of the store that was opened, None for a root of no store in particular.
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
         """``url``: a local path, or a URL of one of `filesystems.STORE_PROTOCOLS`; StoreError for any other URL."""
         self.storage_options = dict(storage_options or {})
         self.owner: Owner | None = None
+        self.watch: Callable[[Root, bool], None] | None = None
         text = os.fspath(url)
         if not text:
             raise StoreError("the location of the store is empty: give a folder or a URL")
@@ -85,6 +87,12 @@ class Root:
         """The same location, where ``owner`` allows what is written and calls are retried; None: anybody's."""
         root = copy(self)
         root.owner, root._opened = owner, None
+        return root
+
+    def watched_by(self, watch: "Callable[[Root, bool], None] | None") -> "Root":
+        """The same location, where ``watch`` is called with it after each read; the flag says that it must look anew."""
+        root = copy(self)
+        root.watch = watch
         return root
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,7 +242,9 @@ class Root:
         self.confirm()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Called after an object was opened or read. A root of no store in particular does nothing: see `watched.StoreRoot`."""
+        """Called after an object was opened or read: StoreReplacedError of a root that is watched, see `reading.watched`."""
+        if self.watch is not None:
+            self.watch(self, now)
 
     def sizes(self, prefix: str = "") -> dict[str, int]:
         """Relative name → bytes of every object below the folder ``prefix``, as `listed` has them."""

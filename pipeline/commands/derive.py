@@ -148,7 +148,7 @@ def _mix(args: argparse.Namespace) -> int:
         name_job(runner, args.command, args.output, uuid.uuid4().hex)
         touched = _mix_touches(args)
         preflight.check_reach(runner, [touched.reads[0], *touched.writes], shared_disk=args.shared_disk)
-        source = locations.open_store(args.source, args.storage_options).root
+        source = locations.open_store(args.source, args.storage_options)
         return _pool(args, workers=partial(pool_job.on_runner, runner, source))
 
 

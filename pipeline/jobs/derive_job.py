@@ -16,7 +16,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check_scale_columns
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
-from elmo_store.reading.collection import VersionRoot
+from elmo_store.reading.collection import CollectionReader
 from elmo_store.reading.writer import as_one, inputs_of
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.location import Location
@@ -40,26 +40,26 @@ from transforms.stages.finish import finish_store, left_to_do
 
 
 class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
-    """The store at ``source`` into the one that the manifest at ``target`` asks for: mixed, or in other numbers and forms.
+    """The store ``source`` into the one that the manifest at ``target`` asks for: mixed, or in other numbers and forms.
 
     ``resumed``: some of it may be done.
     """
 
-    def __init__(self, source: Root, target: Root, *, resumed: bool = False) -> None:
+    def __init__(self, source: Store, target: Root, *, resumed: bool = False) -> None:
         super().__init__()
-        self._roots = (source, target)
+        self._ends = (source, target)
         self._resumed = resumed
 
     def expand(self, begin: PBegin) -> PCollection[bool]:
         """Wire the stages."""
-        plan = beam.FlatMap(plan_derived, *self._roots, self._resumed).with_outputs(PARTS, SHARDS, BEGUN)
+        plan = beam.FlatMap(plan_derived, *self._ends, self._resumed).with_outputs(PARTS, SHARDS, BEGUN)
         tasks = begin | beam.Impulse() | "Plan" >> plan
-        copied = tasks[PARTS] | "Parts" >> spread(put_texts, *self._roots)
+        copied = tasks[PARTS] | "Parts" >> spread(put_texts, *self._ends)
         shards = tasks[SHARDS]
         if self._resumed:
-            shards |= "Done" >> spread(left_to_do, self._roots[1], SHARDS_PER_TASK, flat=True)
-        derived = shards | "Spread shards" >> Spread() | "Derive" >> beam.ParDo(DeriveShards(*self._roots))
-        return (tasks[BEGUN], copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
+            shards |= "Done" >> spread(left_to_do, self._ends[1], SHARDS_PER_TASK, flat=True)
+        derived = shards | "Spread shards" >> Spread() | "Derive" >> beam.ParDo(DeriveShards(*self._ends))
+        return (tasks[BEGUN], copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._ends[1])
 
 
 def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) -> Exit:
@@ -83,7 +83,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
             _put_start(source, owned(target, holder.run), manifest, waits=waits)
             workers_root = owned(target, holder.run, Process.here() if terms.local else None)
-            return DeriveStore(source.root, workers_root, resumed=earlier is not None)
+            return DeriveStore(source, workers_root, resumed=earlier is not None)
 
         def attempt() -> Exit | None:
             try:
@@ -102,7 +102,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
 
 def source_manifest(source: Store) -> tuple[Manifest, str]:
     """The manifest of the store to read, and the SHA-256 of its bytes."""
-    if isinstance(source.root, VersionRoot):
+    if isinstance(source, CollectionReader):
         return as_one(source), str(source.manifest.to_json()["sha256"])
     return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
 
@@ -137,7 +137,7 @@ def _put_start(source: Store, target: Root, manifest: Manifest, *, waits: bool) 
     try:
         write_manifest(target, manifest)
         target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
-        target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source.root, VersionRoot) else source.root.get(INPUTS))
+        target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
         target.remove_tree(ENDED)
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)

@@ -10,7 +10,7 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.exports.job import FileTask, make_file
 from elmo_store.storage.retrying import retry
-from elmo_store.storage.root import Root
+from elmo_store.store import Store
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.run import explain
 from pipeline.progress.repeated import repeated
@@ -18,7 +18,6 @@ from pipeline.progress.troubles import told
 from pipeline.runners.submission import pipeline_of, submit
 from transforms.runtime.ended import introduce
 from transforms.runtime.wiring import spread
-from transforms.stages.derive import opened_source
 
 LOOK_SECONDS = 2.0  # between looks at what workers made
 
@@ -26,7 +25,7 @@ LOOK_SECONDS = 2.0  # between looks at what workers made
 class MakeFiles(beam.PTransform[PBegin, PCollection[None]]):
     """Tasks of an export's files, made wherever the runner's workers are."""
 
-    def __init__(self, source: Root, tasks: Sequence[FileTask]) -> None:
+    def __init__(self, source: Store, tasks: Sequence[FileTask]) -> None:
         super().__init__()
         self._source, self._tasks = source, tasks
 
@@ -35,14 +34,13 @@ class MakeFiles(beam.PTransform[PBegin, PCollection[None]]):
         return begin | "Files" >> beam.Create(self._tasks) | "Make" >> spread(make_on_worker, self._source)
 
 
-def make_on_worker(task: FileTask, source: Root) -> None:
-    """Make one file of the store at ``source``."""
+def make_on_worker(task: FileTask, source: Store) -> None:
+    """Make one file of the store ``source``."""
     introduce(task.scratch)
-    store = opened_source(source)
-    retry(partial(make_file, task, store), local=source.is_local and task.scratch.is_local)
+    retry(partial(make_file, task, source), local=source.root.is_local and task.scratch.is_local)
 
 
-def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
+def on_runner(options: PipelineOptions, source: Store, tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
     """`elmo_store.exports.job.Workers` on the runner that ``options`` name. CommandError if it fails."""
     output = tasks[0].scratch
 

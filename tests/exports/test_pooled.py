@@ -218,7 +218,7 @@ def test_workers_of_a_runner_make_the_same_bytes(
     out = f"memory://{tmp_path.name}" if remote else str(tmp_path / "out")
     options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
     export(corpus, tmp_path / "whole", POOLED, **options)
-    workers = partial(pool_job.on_runner, pipeline_options(beam), corpus.root)
+    workers = partial(pool_job.on_runner, pipeline_options(beam), corpus)
     report = export(corpus, out, POOLED, workers=workers, **options)
     assert len(report.files) == 3
     assert {rel: Root(out).get(rel) for rel in Root(out).list()} == {
@@ -239,7 +239,7 @@ def test_a_look_that_fails_in_passing_fails_no_job(
         return names(self, prefix)
 
     monkeypatch.setattr(Root, "list", gone_once)
-    workers = partial(pool_job.on_runner, pipeline_options(BEAM), corpus.root)
+    workers = partial(pool_job.on_runner, pipeline_options(BEAM), corpus)
     counted: list[int] = []
     out = f"memory://{tmp_path.name}"
     export(corpus, out, POOLED, workers=workers, weights=str(weights), pool="mean", on_progress=counted.append)
@@ -285,13 +285,13 @@ def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where
                 return {}
 
             def wait(self) -> None:
-                pool_job.make_on_worker(tasks[0], corpus.root)  # by the worker
+                pool_job.make_on_worker(tasks[0], corpus)  # by the worker
                 with os.fdopen(reading, "rb") as stream:  # by what watches it
                     put_end(stream.read(), KILLED)
                 raise RuntimeError("CANCELLED: call already cancelled")
 
         monkeypatch.setattr(pool_job, "submit", lambda *_: Job())
-        pool_job.on_runner(pipeline_options(BEAM), corpus.root, tasks, count)
+        pool_job.on_runner(pipeline_options(BEAM), corpus, tasks, count)
 
     with pytest.raises(CommandError, match=r"node-7 \(process 123\) was killed by SIGKILL") as error:
         export(corpus, tmp_path / "out", POOLED, workers=workers, weights=str(weights), pool="mean")

@@ -10,19 +10,19 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-import elmo_store
 from elmo_store.errors import LeaseLostError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import marked, read_ids_marker, read_part_group_marker
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
-from elmo_store.reading.collection import VersionRoot, rejects_in
+from elmo_store.reading.collection import CollectionReader, rejects_in
+from elmo_store.reading.store import StoreReader
 from elmo_store.reading.writer import (
     RowText,
     copy_marked,
@@ -53,16 +53,16 @@ def plan_id(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
 
 
-def plan_derived(_: Any, source: Root, target: Root, resumed: bool) -> Iterable[Any]:
+def plan_derived(_: Any, source: StoreReader, target: Root, resumed: bool) -> Iterable[Any]:
     """Empty arrays into the target; yields as `plan_job` does, but `PARTS`: part groups and runs of id tables."""
     yield TaggedOutput(BEGUN, Outcome())
     manifest = read_manifest(target)
     if manifest.complete:
         return
     counts = manifest.sizes
-    of_collection = isinstance(source, VersionRoot)
-    groups = list(range(n_part_groups(manifest))) if of_collection else marked(source, layout.PART_GROUPS)
-    tables = list(range(id_runs(counts.sentences))) if of_collection else marked(source, layout.IDS)
+    of_collection = isinstance(source, CollectionReader)
+    groups = list(range(n_part_groups(manifest))) if of_collection else marked(source.root, layout.PART_GROUPS)
+    tables = list(range(id_runs(counts.sentences))) if of_collection else marked(source.root, layout.IDS)
     if not is_planned(target, plan_id(manifest)):
         zarr_form.create(target, manifest)
         write_plan(target, plan_id(manifest), counts, n_groups=len(groups), n_id_runs=len(tables), resumed=resumed)
@@ -74,39 +74,29 @@ def plan_derived(_: Any, source: Root, target: Root, resumed: bool) -> Iterable[
         yield TaggedOutput(SHARDS, batch)
 
 
-def opened_source(source: Root) -> elmo_store.Store:
-    """The store, or the version of a collection, that is derived from."""
-    number = source.number if isinstance(source, VersionRoot) else None
-    return elmo_store.open(str(source), storage_options=source.storage_options, version=number)
-
-
-def put_texts(task: TextTask, source: Root, target: Root) -> Outcome:
+def put_texts(task: TextTask, source: StoreReader, target: Root) -> Outcome:
     """A part group, or a run of id tables: a store's own as they are, a collection's numbered over all its members."""
     (folder, number), manifest, plan = task, read_manifest(target), str(target.get_json(PLAN)["id"])
-    if not isinstance(source, VersionRoot):
-        marker = (read_part_group_marker if folder == layout.PART_GROUPS else read_ids_marker)(source, number)
-        retry(partial(copy_marked, marker, source, target, plan), local=source.is_local, count=retries_of(target))
+    if not isinstance(source, CollectionReader):
+        marker = (read_part_group_marker if folder == layout.PART_GROUPS else read_ids_marker)(source.root, number)
+        retry(partial(copy_marked, marker, source.root, target, plan), local=source.root.is_local, count=retries_of(target))
         return Outcome(n_retries=retries_of(target).take())
-    store = opened_source(source)
     if folder == layout.PART_GROUPS:
-        rejects = partial(rejects_in, cast(elmo_store.Collection, store))
-        write_part_group(target, manifest, store, number, more_columns(store), rejects, plan)
+        write_part_group(target, manifest, source, number, more_columns(source), partial(rejects_in, source), plan)
     else:
         bits = layout.id_bits(manifest.sizes.sentences)
         size = (1 << bits) // id_runs(manifest.sizes.sentences)
-        write_kept_ids(target, store, number, range(number * size, (number + 1) * size), bits, plan)
+        write_kept_ids(target, source, number, range(number * size, (number + 1) * size), bits, plan)
     return Outcome(n_retries=retries_of(target).take())
 
 
 class DeriveShards(beam.DoFn):
     """Lists of shard tasks → shards in the target, and what became of each: a failure is a result, not an end."""
 
-    def __init__(self, source: Root, target: Root) -> None:
+    def __init__(self, source: StoreReader, target: Root) -> None:
         self._source, self._target = source, target
 
     def setup(self) -> None:
-        self._store = opened_source(self._source)
-        self._source.confirm(now=True)  # after it was opened: it is the launcher's
         self._health = Health()
         self._manifest: Manifest | None = None
 
@@ -132,11 +122,11 @@ class DeriveShards(beam.DoFn):
     def _derive(self, shard: int, manifest: Manifest) -> ShardResult:
         began = time.perf_counter()
         retries = retries_of(self._target)
-        text, rows = retry(partial(_read, self._store, manifest, shard), local=self._source.is_local, count=retries)
+        text, rows = retry(partial(_read, self._source, manifest, shard), local=self._source.root.is_local, count=retries)
         stats = {"tokens": text.n_tokens(manifest.boundaries), "seconds_reading": time.perf_counter() - began}
         marker = write_shard(self._target, manifest, text, rows, plan_id(manifest), run_stats(self._target, stats))
         return ShardResult.of(marker, retries.take())
 
 
-def _read(store: elmo_store.Store, manifest: Manifest, shard: int) -> tuple[RowText, Array | Int8Rows]:
+def _read(store: StoreReader, manifest: Manifest, shard: int) -> tuple[RowText, Array | Int8Rows]:
     return row_text(store, manifest, shard), stored_rows(store, manifest, shard)
