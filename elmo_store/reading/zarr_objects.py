@@ -2,13 +2,15 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.core.buffer.cpu import Buffer as CpuBuffer
+from zarr.storage import MemoryStore, WrapperStore
 
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
@@ -25,30 +27,29 @@ def arrays(root: Root, manifest: Manifest) -> zarr.Group:
     return zarr.open_group(_Objects(root, manifest), mode="r", use_consolidated=False, zarr_format=3)
 
 
-class _Objects(Store):
+class _Objects(WrapperStore[MemoryStore]):
     """The objects that zarr reads. Those of chunks must be there: zarr would take one that is lost for zeros."""
 
-    supports_writes, supports_deletes, supports_listing = False, False, False
-
     def __init__(self, root: Root, manifest: Manifest) -> None:
-        super().__init__(read_only=True)
+        known = {rel.removeprefix(f"{layout.ZARR}/"): CpuBuffer.from_bytes(data) for rel, data in metadata(manifest).items()}
+        super().__init__(MemoryStore(known, read_only=True))
         self._root, self._manifest = root, manifest
-        self._metadata = {rel.removeprefix(f"{layout.ZARR}/"): data for rel, data in metadata(manifest).items()}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Objects) and self._root == other._root
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """An object, or a range of it; None for metadata that there are none of."""
-        if key in self._metadata:
-            return prototype.buffer.from_bytes(self._metadata[key])
-        if key.rpartition("/")[2] in ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"):
-            return None
+        if key.rpartition("/")[2] in ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata") or key == "state/c/0":
+            return await super().get(key, prototype, byte_range)
         try:
             data = await asyncio.to_thread(self._read, f"{layout.ZARR}/{key}", byte_range)
         except RuntimeError as error:  # a client's: no damage, as the codecs' are
             raise OSError(errno.EIO, f"{self._root.url(f'{layout.ZARR}/{key}')}: {error}") from error
         return prototype.buffer.from_bytes(data)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """`get` of each."""
+        return list(await asyncio.gather(*(self.get(key, prototype, asked) for key, asked in key_ranges)))
 
     def _read(self, rel: str, asked: ByteRequest | None) -> bytes:
         array, _, number = rel.removeprefix(f"{layout.ZARR}/").split("/")[:3]
@@ -80,40 +81,11 @@ class _Objects(Store):
 
         https://www.rfc-editor.org/rfc/rfc8878#name-frame-header
         """
-        most = max(self._manifest.chunk_rows * self._manifest.row_bytes, most_token_bytes(stored_bytes))
+        m = self._manifest
+        most = max(m.chunk_rows * m.row_bytes, most_token_bytes(stored_bytes))
         if head[:4] == _ZSTD and len(head) == 18:
             single, kind, dictionary = head[4] >> 5 & 1, head[4] >> 6, (0, 1, 2, 4)[head[4] & 3]
             size, first = (single, 2, 4, 8)[kind], 5 + (1 - single) + dictionary
             says = int.from_bytes(head[first : first + size], "little") + 256 * (size == 2)
             if says > most:
                 raise ValueError(f"it would decompress to {says:,} bytes; {most:,} are the most")
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """`get` of each."""
-        return list(await asyncio.gather(*(self.get(key, prototype, asked) for key, asked in key_ranges)))
-
-    async def exists(self, key: str) -> bool:
-        """Whether there is an object."""
-        return key in self._metadata or await asyncio.to_thread(self._root.exists, f"{layout.ZARR}/{key}")
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Refused."""
-        raise NotImplementedError
-
-    async def delete(self, key: str) -> None:
-        """Refused."""
-        raise NotImplementedError
-
-    def list(self) -> AsyncIterator[str]:
-        """Refused, as the other listings."""
-        raise NotImplementedError
-
-    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Refused."""
-        raise NotImplementedError
-
-    def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Refused."""
-        raise NotImplementedError
