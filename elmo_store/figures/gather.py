@@ -6,7 +6,7 @@ spaced, and the figures say of how much they are.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.figures.groups import BLOCK_SENTENCES, FieldGroups, field_groups
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import ShardMarker, read_marker
+from elmo_store.format.markers import read_marker
 from elmo_store.format.words import WordLimit
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.store import Held, StoreReader
@@ -27,7 +26,6 @@ from elmo_store.storage.data import Range
 from elmo_store.storage.parquet_files import read_table
 
 PARTS = 32  # parts whose text is read
-GROUP_BLOCKS = 64  # blocks of sentences whose fields are counted
 MARKERS = 4096
 REJECT_BYTES = 1 << 20  # of each of so many parts' refused records
 BLOCKS = 24  # blocks of rows whose vectors are read …
@@ -67,22 +65,6 @@ class VectorSample:
 
 
 @dataclass(frozen=True)
-class JobFigures:
-    """When the shards were written.
-
-    Attributes:
-        hours: [n] from the first marker to each bin's end, in hours. tokens_per_second: [n] in each bin.
-        span_seconds: from the first call's begin to the last marker, pauses between runs included.
-        calls: of the engine, each of which wrote some shards.
-    """
-
-    hours: npt.NDArray[np.float64]
-    tokens_per_second: npt.NDArray[np.float64]
-    span_seconds: float
-    calls: int
-
-
-@dataclass(frozen=True)
 class RejectCounts:
     """Refused records by reason. ``examples``: reason → a few (source:position, beginning of the text)."""
 
@@ -92,17 +74,20 @@ class RejectCounts:
 
 @dataclass(frozen=True)
 class StoreFigures:
-    """Everything that a report says about a store. ``n_parts_read`` of ``manifest.sizes.parts`` parts gave ``text``."""
+    """Everything that a report says about a store.
+
+    Attributes:
+        n_parts_read: of ``manifest.sizes.parts`` parts, which gave ``text``.
+        span_seconds: from the first call's begin to the last marker of those that were read, pauses between runs included.
+    """
 
     url: str
     manifest: Manifest
     text: TextFigures
     n_parts_read: int
-    job: JobFigures
-    n_markers_read: int
+    span_seconds: float
     refused: RejectCounts
     vectors: VectorSample
-    groups: tuple[FieldGroups, ...]
 
 
 def evenly(n: int, most: int) -> list[int]:
@@ -116,47 +101,28 @@ def gather(store: StoreReader) -> StoreFigures:
     """All figures of a store. Errors as those of reading it."""
     held, manifest = store.held(), store.manifest
     parts = [(one, part) for one in held for part in range(one.store.manifest.sizes.parts)]
-    blocks = evenly(-(-store.n_sentences // BLOCK_SENTENCES), GROUP_BLOCKS)
-    shards = [(one.store.root, shard) for one in held for shard in range(one.store.manifest.sizes.shards)]
-    parts, shards = [parts[i] for i in evenly(len(parts), PARTS)], [shards[i] for i in evenly(len(shards), MARKERS)]
-    with ThreadPoolExecutor(THREADS) as pool:
-        markers = [marker for marker in pool.map(lambda shard: read_marker(*shard), shards) if marker is not None]
+    parts = [parts[i] for i in evenly(len(parts), PARTS)]
     return StoreFigures(
         url=str(store.root),
         manifest=manifest,
         text=text_figures(part_tables(parts), WordLimit.of(manifest.model.options)),
         n_parts_read=len(parts),
-        job=job_figures(markers),
-        n_markers_read=len(markers),
+        span_seconds=span_seconds(held),
         refused=refused(parts if manifest.sizes.rejected else []),
         vectors=sample_vectors(store),
-        groups=tuple(field_groups(store, blocks)),
     )
 
 
-def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
-    """The figures of markers, of those that say when they were finished; a call's tokens are spread over its time."""
-    calls: dict[tuple[str, float], tuple[float, float]] = {}  # worker, begin → last marker, tokens
-    for marker in markers:
-        stats = marker.stats
-        if "finished" not in stats:
-            continue
-        worker, finished = str(stats.get("worker", "")), float(stats["finished"])
-        spent = sum(float(stats.get(f"seconds_{phase}", 0.0)) for phase in ("reading", "computing", "writing"))
-        key = (worker, float(stats.get("call_began", finished - spent)))
-        last, tokens = calls.get(key, (0.0, 0.0))
-        calls[key] = (max(last, finished), tokens + float(stats.get("tokens", 0)))
-    if not calls:
-        return JobFigures(np.zeros(0), np.zeros(0), 0.0, 0)
-    began, ended = min(begin for _, begin in calls), max(last for last, _ in calls.values())
-    span = max(ended - began, 1e-3)
-    edges = np.linspace(began, began + span, n_bins + 1)
-    tokens_in = np.zeros(n_bins)
-    for (_, begin), (last, tokens) in calls.items():
-        overlap = np.clip(np.minimum(edges[1:], max(last, begin + 1e-3)) - np.maximum(edges[:-1], begin), 0, None)
-        if overlap.sum() > 0:
-            tokens_in += tokens * overlap / overlap.sum()
-    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), span, len(calls))
+def span_seconds(held: Sequence[Held]) -> float:
+    """Seconds from the first call's begin to the last marker, as evenly spaced markers say; 0 where none says when it was put."""
+    shards = [(one.store.root, shard) for one in held for shard in range(one.store.manifest.sizes.shards)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        markers = pool.map(lambda i: read_marker(*shards[i]), evenly(len(shards), MARKERS))
+        times = [marker.stats for marker in markers if marker is not None and "finished" in marker.stats]
+    if not times:
+        return 0.0
+    began = min(float(stats.get("call_began", stats["finished"])) for stats in times)
+    return max(float(stats["finished"]) for stats in times) - began
 
 
 def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:

@@ -31,7 +31,6 @@ SERIES = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00", "#4a55c4", "#c2
 VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
 WIDTH = 7.2  # inches
 LENGTHS_DRAWN = 0.99  # of the sentences
-LEAST_CALLS = 10  # of the engine, that make a line
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,12 @@ class Picture:
 
     Attributes:
         name, title: what it is called.
-        expected: what is to be seen in a sound store. bad_sign: what would be a reason to look closer.
         figure: Matplotlib's.
         numbers: what is drawn, as rows of a table, its head first: for those who can't see the picture.
     """
 
     name: str
     title: str
-    expected: str
-    bad_sign: str
     figure: "Figure"
     numbers: tuple[tuple[str, ...], ...]
 
@@ -75,7 +71,7 @@ def draw(name: str, figures: StoreFigures) -> Picture:
         raise ValueError(f"{figures.url} has nothing to show as {name}: {drawing.title}")
     with _style(name):
         figure, numbers = drawing.draw(figures)
-    return Picture(name, drawing.title, drawing.expected, drawing.bad_sign, figure, tuple(map(tuple, numbers)))
+    return Picture(name, drawing.title, figure, tuple(map(tuple, numbers)))
 
 
 @contextmanager
@@ -116,22 +112,6 @@ def _axes(n: int = 1, height: float = 2.6) -> tuple["Figure", "list[Axes]"]:
 
 
 Drawn = tuple["Figure", list[tuple[str, ...]]]
-
-
-def _speed(figures: StoreFigures) -> Drawn:
-    job = figures.job
-    figure, (axes,) = _axes()
-    hours = float(job.hours[-1])
-    unit, factor = ("hours", 1) if hours > 3 else ("minutes", 60) if hours > 0.05 else ("seconds", 3600)
-    times = job.hours * factor
-    axes.plot(times, job.tokens_per_second, color=SERIES[0])
-    axes.set_xlim(0, times[-1])
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel(f"{unit} since the first shard was started")
-    axes.set_ylabel("tokens a second")
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-    rows = [(f"{time:.1f}", f"{rate:,.0f}") for time, rate in zip(times, job.tokens_per_second, strict=True)]
-    return figure, [(unit, "tokens a second, all workers"), *rows]
 
 
 def _lengths(figures: StoreFigures) -> Drawn:
@@ -222,42 +202,43 @@ def _maps(figures: StoreFigures) -> Drawn:
 
 @dataclass(frozen=True)
 class Drawing:
-    """How a picture is drawn, and how to read it."""
+    """How a picture is drawn, and how to read it.
+
+    Attributes:
+        title: what it is called.
+        expected: what is to be seen in a sound store. bad_sign: what would be a reason to look closer.
+        least_rows: of the sample, that it needs.
+    """
 
     title: str
     expected: str
     bad_sign: str
     draw: Callable[[StoreFigures], Drawn]
-    applies: Callable[[StoreFigures], Any] = lambda _: True
+    least_rows: int = 2
 
-
-def _has_rows(figures: StoreFigures) -> bool:
-    return len(figures.vectors.row) > 1
+    def applies(self, figures: StoreFigures) -> bool:
+        """Whether there is something to draw."""
+        return len(figures.vectors.row) >= self.least_rows
 
 
 # In the order of the report.
 PICTURES: Mapping[str, Drawing] = {
-    "speed": Drawing(
-        "Tokens a second over time", "a level line once the model is loaded; gaps are pauses between runs",
-        "a rate that falls as the job goes on, or long stretches at a fraction of it: a worker was lost, or storage is slow",
-        _speed, lambda figures: figures.job.calls >= LEAST_CALLS,
-    ),
     "lengths": Drawing(
         "Lengths of sentences", "one hump, for prose between 8 and 48 tokens",
-        "much at 1 (a word a line: was the text meant as documents?) or above 256 (sentences were not split)", _lengths,
+        "much at 1 (a word a line: was the text meant as documents?) or above 256 (sentences were not split)", _lengths, 0,
     ),
     "similarity": Drawing(
         "Self-similarity and intra-sentence similarity, corrected for anisotropy",
         "in layer 0, where a word has one vector, 1 minus the anisotropy; lower in higher layers, which depend on the context",
         "higher layers as high as layer 0 (the context has no effect), or near 0 (the word has none)",
-        _similarity, _has_rows,
+        _similarity,
     ),
     "maps": Drawing(
         "Maps of a sample", "kinds of token in regions of their own, the clearer the lower the layer",
-        "a single clump with a few points far away, or two components with nearly all of the variance", _maps, _has_rows,
+        "a single clump with a few points far away, or two components with nearly all of the variance", _maps,
     ),
     "norms": Drawing(
         "Norms by state", "bars above zero; states of one layer, forward and backward, alike",
-        "a state at zero, one direction far from the other, or lines a hundred times as long as the bar", _norms, _has_rows,
+        "a state at zero, one direction far from the other, or lines a hundred times as long as the bar", _norms,
     ),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 A *view* is one vector a token: a layer of a biLM, or one weight set of a mixed store: name → [n, d].
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +17,6 @@ Float = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]
 MAP_POINTS = 600
 OFTEN = 8  # occurrences that a word needs to be measured
-_FUNCTION = (  # of English, of 4 letters or more: what they are near to tells little
-    "about also although always among another anything because been before being between both cannot could does doing done "
-    "down during each either else even ever every everything from getting going gone have having here however instead into "
-    "itself just least less like made make many maybe might more most much must myself neither never next none nothing "
-    "often once only other ought ours over perhaps quite rather really same seem seems several shall should since some "
-    "something soon still such than that their them themselves then there these they thing things this those though through "
-    "thus together under unless until upon very well were what whatever when where whether which while whom whose will with "
-    "within without would your yours"
-)
-FUNCTION_WORDS = frozenset(_FUNCTION.split(" "))
 
 
 def views_of(states: npt.NDArray[Any], names: Sequence[str], kind: str) -> dict[str, Float]:
@@ -116,16 +106,6 @@ def pca_map(vectors: Float, n_points: int = MAP_POINTS) -> Map:
     return Map(centred[rows] @ axes, rows, (float(variances[-1]) / total, float(variances[-2]) / total))
 
 
-def nearest(vectors: Float, row: int, n: int, exclude: npt.NDArray[np.bool_]) -> list[tuple[int, float]]:
-    """The ``n`` rows with the highest cosine to ``row``, best first, with the cosine; rows of ``exclude`` are left out."""
-    units = unit(vectors)
-    cosines = units @ units[row]
-    cosines[exclude] = -np.inf
-    cosines[row] = -np.inf
-    best = np.argsort(-cosines, kind="stable")[:n]
-    return [(int(i), float(cosines[i])) for i in best if np.isfinite(cosines[i])]
-
-
 def kind_of_token(token: str) -> str:
     """What maps colour by: "word", "Capitalised", "number", "punctuation" or "other"."""
     if any(character.isdigit() for character in token):
@@ -140,26 +120,9 @@ def kind_of_token(token: str) -> str:
 TOKEN_KINDS = ("word", "Capitalised", "number", "punctuation", "other")
 
 
-def rows_of_tokens(tokens: Iterable[str]) -> dict[str, list[int]]:
-    """The rows of each token, in order."""
+def occurrences(tokens: Iterable[str]) -> dict[str, Int]:
+    """The rows of each token that occurs `OFTEN` times or more."""
     rows: dict[str, list[int]] = {}
     for row, token in enumerate(tokens):
         rows.setdefault(token, []).append(row)
-    return rows
-
-
-def repeated_contexts(contexts: Sequence[tuple[str, str, str]]) -> npt.NDArray[np.bool_]:
-    """Which rows stand in the same words as an earlier one."""
-    first = {context: row for row, context in reversed(list(enumerate(contexts)))}
-    return np.array([first[context] != row for row, context in enumerate(contexts)], bool)
-
-
-def occurrences(tokens: Iterable[str]) -> dict[str, Int]:
-    """The rows of each token that occurs `OFTEN` times or more."""
-    return {token: np.array(rows) for token, rows in rows_of_tokens(tokens).items() if len(rows) >= OFTEN}
-
-
-def common_words(rows: Mapping[str, Int], n_words: int = 4) -> list[str]:
-    """Words to show neighbours of: the commonest in lower case, of 4 letters or more, that are no function words of English."""
-    fit = [word for word in rows if len(word) >= 4 and word.isalpha() and word.islower() and word not in FUNCTION_WORDS]
-    return sorted(fit, key=lambda word: (-len(rows[word]), word))[:n_words]
+    return {token: np.array(own) for token, own in rows.items() if len(own) >= OFTEN}

@@ -1,17 +1,15 @@
-"""Kept fields in the explorer and the report: groups of sentences and tokens by their values."""
+"""Kept fields in the explorer: groups of sentences and tokens by their values."""
 
 from pathlib import Path
 
 import pytest
 
 import elmo_store
-from elmo_store.figures.gather import gather
 from elmo_store.figures.groups import values_at
 from pipeline.cli.label_files import LabelError
 from pipeline.explore.labels import grouped, read_labels
 from pipeline.explore.service import BadRequestError, ExplorerService
 from pipeline.main import main
-from pipeline.report.page import page
 from tests.pipeline.conftest import store_of_records
 
 RECORDS = [
@@ -25,19 +23,6 @@ RECORDS = [
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "boundaries"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> elmo_store.Store:
     return store_of_records(tmp_path_factory.mktemp("groups"), RECORDS, tiny_model, *["--boundaries"] * request.param)
-
-
-def test_a_report_has_a_table_of_each_field_s_groups(store: elmo_store.Store) -> None:
-    figures = gather(store)
-    topic, tags = figures.groups  # no groups by a number with a fraction
-    assert topic.groups == (("money", 2, 5), ("<b>river</b>", 1, 4), ("–", 1, 0))
-    assert tags.groups == (("N", 2, 3), ("D", 2, 2), ("P", 1, 1), ("V", 1, 1))
-    assert (topic.n_values, topic.n_sentences) == (3, 4)
-    report = page(figures)
-    assert "topic (string), of 4 sentences" in report
-    assert "tags (string, one a token), of 4 sentences" in report
-    assert "&lt;b&gt;river&lt;/b&gt;" in report
-    assert "<b>river</b>" not in report
 
 
 def test_a_word_s_occurrences_are_grouped_by_a_field(store: elmo_store.Store) -> None:
