@@ -3,8 +3,7 @@
 Functions are named, and imported when they are called: the command line lists formats before it needs NumPy or h5py.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -49,11 +48,6 @@ class Format:
         """Whether the output is a folder of files, whose numbers may be float16; others are float32, as their readers expect."""
         return bool(self.files)
 
-    def names(self, rel: str) -> bool:
-        """Whether a folder of this format may have a file ``rel``."""
-        pattern = re.sub(r"\{:0(\d)d\}", r"\\d{\1,}", self.files.replace(".", r"\."))
-        return rel in self.tables or (self.folder and re.fullmatch(pattern, rel) is not None)
-
 
 POOLED = "pooled"  # what `elmo-store mix --pool` writes
 KNOWN: Mapping[str, Format] = {
@@ -86,45 +80,36 @@ class Settings:
 
     Attributes:
         format: a name of `FORMATS`.
-        layers: "all" (default; npz: "average"), "top" or "average"; None where the vectors are a mix.
-        weights: a weight set, or a file with one, as ``elmo-store mix`` takes them: the vectors are this mix.
-        weight_set: its name, where the file or the store of mixes has several.
-        layer_norm: normalise each layer of each token before it is mixed.
+        layers: "all" (default; npz: "average"), "top" or "average"; None of a store of mixes.
+        weight_set: the name of one of a store's weight sets, where the format takes one alone.
         dtype: "float16" or "float32"; by default the store's own in a folder's files, float32 in others.
-        sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
-        sentence_keys: allennlp's datasets are named by sentences, not their numbers (`allennlp elmo --use-sentence-keys`).
         file_bytes: of vectors in each file of a folder, about.
         pool: of ``elmo-store mix --pool``, whose format is "pooled": "mean", "max", "first" or "last".
         per: of it: one row per "sentence" (default) or "document".
+        weights: of it: a file with weight sets, or those of one, with which a store's layers are mixed.
+        layer_norm: of it: normalise each layer of each token before it is mixed.
     """
 
     format: str
     layers: str | None = None
-    weights: "str | WeightSet | Sequence[WeightSet] | None" = None
     weight_set: str | None = None
-    layer_norm: bool = False
     dtype: str = ""
-    sentence_index: bool = True
-    sentence_keys: bool = False
     file_bytes: int = FILE_BYTES
     pool: str | None = None
     per: str = "sentence"
+    weights: "str | tuple[WeightSet, ...] | None" = None
+    layer_norm: bool = False
 
     @property
     def form(self) -> Format:
         """The format."""
         return KNOWN[self.format]
 
-    @property
-    def sets(self) -> "tuple[WeightSet, ...]":
-        """The weight sets of a mix, once their file has been read."""
-        return self.weights if isinstance(self.weights, tuple) else ()
-
 
 def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
     """The settings with their defaults. StoreError for settings that are impossible.
 
-    ``mixed``: of a store of mixes, or with weights; ``dtype``: the store's.
+    ``mixed``: of a store of mixes; ``dtype``: the store's.
     """
     if settings.format not in KNOWN:
         raise StoreError(f"--format is {settings.format!r}: known are {', '.join(FORMATS)}")
@@ -134,22 +119,18 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
     for option, known in known_values.items():
         if (value := getattr(settings, option)) not in known:
             raise StoreError(f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
-    if (name == POOLED) is not (settings.pool in POOLS):
-        raise StoreError(f"pool is {settings.pool!r}: {POOLED} takes {', '.join(POOLS)}, every other format none")
-    if settings.file_bytes < 1:
-        raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
-    for option, given in {
-        "--use-sentence-keys": settings.sentence_keys,
-        "--forget-sentences": not settings.sentence_index,
-    }.items():
-        if given and name != "allennlp":
-            raise StoreError(f"{option} is for allennlp: leave it out of {name}")
+    if name == POOLED:
+        if settings.pool not in POOLS:
+            raise StoreError(f"pool is {settings.pool!r}: known are {', '.join(POOLS)}")
+        if settings.layer_norm and not settings.weights:
+            raise StoreError("--layer-norm applies only to mixes: add --weights")
+        return settings
+    if settings.pool or settings.weights or settings.layer_norm:
+        raise StoreError(f"pool, weights and layer_norm are not for {name}: mix the store first, then export the mix")
     if settings.dtype != "float32" and not form.folder:
         others = ", ".join(other for other, its in FORMATS.items() if its.folder)
         raise StoreError(f"{name} is read as float32: leave --dtype out, or take {others}")
-    if settings.layer_norm and settings.weights is None:
-        raise StoreError("--layer-norm applies only to mixes: add --weights")
-    if mixed or name == POOLED:
+    if mixed:
         if settings.layers is not None:
             raise StoreError(f"a mix defines the weight of each layer: leave --layers {settings.layers} out")
         return settings
@@ -157,5 +138,5 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
         raise StoreError("tfhub's names are of all layers: leave --layers out")
     layers = settings.layers or ("average" if form.one_vector else "all")
     if form.one_vector and layers == "all":
-        raise StoreError(f"{name} has one vector per token: give --layers top or average, or the --weights of a mix")
+        raise StoreError(f"{name} has one vector per token: give --layers top or average, or mix the store first")
     return replace(settings, layers=layers)

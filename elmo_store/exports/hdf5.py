@@ -16,15 +16,11 @@ from elmo_store.reading.sentences import SentenceRecord
 
 
 def write_allennlp(work: Work, paths: Sequence[str], sentences: range) -> None:
-    """Datasets [L+1, n, 2p], or [n, 2p] of one vector per token; by number with sentence_to_index, or by sentence without."""
-    index = work.settings.sentence_index and not work.settings.sentence_keys
-    if index:
-        items = ((str(record.index), record.text, vectors) for record, vectors in _records(work, sentences))
-    else:
-        items = ((name, "", vectors) for name, vectors in _named(work, sentences))
+    """Datasets by number, [L+1, n, 2p], or [n, 2p] of one vector per token; sentence_to_index."""
     part = 0 if work.vectors.single else slice(None)
+    items = ((str(record.index), record.text, vectors[part]) for record, vectors in _records(work, sentences))
     with h5py.File(paths[0], "w") as file:
-        write_sentences(file, ((name, text, vectors[part]) for name, text, vectors in items), index=index)
+        write_sentences(file, items, index=True)
 
 
 def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]], *, index: bool) -> None:
@@ -76,14 +72,10 @@ def write_by_words(work: Work, paths: Sequence[str], sentences: range) -> None:
 
 
 def _named(work: Work, sentences: range, axes: str = "knd") -> Iterator[tuple[str, Array]]:
-    """The dataset's name and vectors of every sentence that has a name."""
+    """The dataset's name and vectors of every sentence."""
     for block in work.blocks(sentences, text=False, axes=axes):
         for number, vectors in block:
-            name = work.keys[number] if work.keys else str(number)
-            if name is None:
-                work.left_out["no words"] += 1
-            else:
-                yield name, vectors
+            yield work.keys[number] if work.keys else str(number), vectors
         work.on_progress(int(block.offsets[-1]))
 
 

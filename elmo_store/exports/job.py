@@ -1,21 +1,19 @@
 """`export`: one export from its settings to its finished files."""
 
 import importlib
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elmo_store.errors import StoreError, WeightSetError
-from elmo_store.exports.formats import POOLED, Settings, settled
+from elmo_store.errors import StoreError
+from elmo_store.exports.formats import Settings, settled
 from elmo_store.exports.keys import keys_of
-from elmo_store.exports.place import Place, Record, Writing
+from elmo_store.exports.place import Place, Writing
 from elmo_store.exports.work import Work, vectors_of
 from elmo_store.format.layout import WORK
-from elmo_store.format.manifest import WeightSet, own_sha256
+from elmo_store.format.manifest import own_sha256
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage import lease
@@ -23,8 +21,6 @@ from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def export(
 
     Raises:
         StoreError: settings that the store or the format can't have; ids that don't say which sentence of which document each is;
-            a store that is not complete.
+            a store that is not complete. WeightSetError: weights that can't be read, or belong to another model.
         OverlapError: the output overlaps the store.
         ExportRefusedError: the output holds a finished export, or something else.
         LeaseHeldError: another run writes to the output, and lives.
@@ -109,16 +105,19 @@ def export(
     read = Location("store", store.url, store.root.storage_options)
     check_apart(Location("output", os.fspath(output), storage_options), [read])
     workers: Workers | None = settings.pop("workers", None)
-    chosen = _with_defaults(store, Settings(format, **settings), storage_options)
+    chosen = settled(Settings(format, **settings), mixed=store.manifest.kind == "mix", dtype=str(store.dtype))
+    if isinstance(chosen.weights, str):
+        weights = read_weight_sets(chosen.weights, storage_options if "://" in chosen.weights else None)
+        chosen = replace(chosen, weights=weights)
     vectors = vectors_of(store, chosen)
     place = Place(output, storage_options, chosen.form)
     work = Work(store, vectors, chosen, place.name, on_progress)
     names = list(work.files)
     counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
-    record = Record({"store_sha256": own_sha256(store.manifest.to_json()), **asdict(chosen), **counts})
-    with place.writing(record, names, overwrite=overwrite, take_over=take_over, on_wait=_log.warning) as writing:
-        if chosen.form.by_document or chosen.sentence_keys:  # before anything is written
-            work = replace(work, keys=keys_of(store, chosen))
+    about = {"store_sha256": own_sha256(store.manifest.to_json()), **asdict(chosen), **counts}
+    with place.writing(about, names, overwrite=overwrite, take_over=take_over) as writing:
+        if chosen.form.by_document:  # before anything is written
+            work = replace(work, keys=keys_of(store, format))
         if workers is not None:
             _have_made(work, workers, writing)
         else:
@@ -156,14 +155,14 @@ def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
     workers(list(tasks.values()), count)
     count()
     for name, task in tasks.items():
-        with suppress(FileNotFoundError):
+        try:
             if scratch.is_local:
                 os.replace(scratch.path(task.made), writing.path(name))
             else:
                 scratch.calls.get_file(scratch.path(task.made), writing.path(name))
                 scratch.remove(task.made)
-        if not os.path.exists(writing.path(name)):
-            raise StoreError(f"{scratch.url(task.made)} was not made: rerun the same command")
+        except FileNotFoundError as error:
+            raise StoreError(f"{scratch.url(task.made)} was not made: rerun the same command") from error
         writing.publish([name])
 
 
@@ -171,21 +170,3 @@ def _write(work: Work, paths: Sequence[str], sentences: range) -> None:
     """Write files by their format's function."""
     module, _, name = work.settings.form.writer.partition(".")
     getattr(importlib.import_module(f"elmo_store.exports.{module}"), name)(work, paths, sentences)
-
-
-def _with_defaults(store: StoreReader, settings: Settings, storage_options: Mapping[str, Any] | None) -> Settings:
-    """The settings with their defaults and the weight sets that are meant. StoreError for what can't be, WeightSetError."""
-    weights, name = settings.weights, settings.weight_set
-    mixed = store.manifest.kind == "mix" or weights is not None
-    settings = settled(settings, mixed=mixed, dtype=str(store.dtype))
-    if weights is None:
-        return settings
-    if not isinstance(weights, str):
-        return replace(settings, weights=(weights,) if isinstance(weights, WeightSet) else tuple(weights), weight_set=None)
-    sets = read_weight_sets(weights, storage_options if "://" in weights else None)
-    matching = tuple(weight_set for weight_set in sets if name in (None, weight_set.name))
-    if not matching or (len(matching) > 1 and settings.format != POOLED):
-        unknown = "" if matching else f", and none called {name!r}"
-        names = ", ".join(weight_set.name for weight_set in sets)
-        raise WeightSetError(f"{weights} has the weight sets {names}{unknown}: name one of them with --weight-set")
-    return replace(settings, weights=matching, weight_set=None)

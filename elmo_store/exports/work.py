@@ -6,11 +6,9 @@ what is asked for next is made by a thread while the caller writes. Memory does 
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +18,11 @@ from elmo_store.exports.formats import POOLED, Settings
 from elmo_store.format import layout
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import check_layers
-from elmo_store.reading.rows import Array, Int64
+from elmo_store.reading.rows import Array, Batch, Int64
+from elmo_store.reading.scan import read_ahead
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 
-T = TypeVar("T")
 BLOCK_BYTES = 1 << 22  # of vectors that are made at a time: they should not leave the processor's caches twice
 MOST_SENTENCES = 1024
 Fill = Callable[[Array, Array], None]
@@ -43,8 +41,9 @@ class Vectors:
 
 def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
     """The vectors that ``settings`` ask for. StoreError for those that store or format can't have."""
-    vectors = _of_mixes(store, settings) if store.manifest.kind == "mix" else _of_states(store, settings)
-    if settings.form.one_vector and not vectors.single:
+    mixed, form = store.manifest.kind == "mix", settings.form
+    vectors = _of_mixes(store, settings) if mixed else _of_states(store, settings)
+    if not vectors.single and (form.one_vector or (form.prefix and mixed)):
         names = ", ".join(vectors.names)
         raise StoreError(f"{settings.format} has one vector per token, the store {names}: name one of them with --weight-set")
     if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
@@ -52,16 +51,14 @@ def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
             f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: "
             "name the weight set, or the field in --keep-fields, otherwise"
         )
-    if settings.form.prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
-        raise StoreError(f"the file of weight set {number!r} would have layer {number}'s name: take it alone, with --weight-set")
     return vectors
 
 
 def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
     if settings.format == "tfhub":
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
-    if settings.sets:
-        raise StoreError(f"{store.url} is mixed already: leave --weights out, or export the store that it came from")
+    if settings.weights:
+        raise StoreError(f"{store.url} is mixed already: leave --weights out, or take the store that it came from")
     if settings.weight_set not in (None, *store.states):
         names = ", ".join(store.states)
         raise StoreError(f"--weight-set {settings.weight_set}: {store.url} has the weight sets {names}")
@@ -70,33 +67,34 @@ def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
 
 
 def _of_states(store: StoreReader, settings: Settings) -> Vectors:
-    states, channels = store.states, store.channels
-    if settings.format == POOLED and not settings.sets:
-        raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
+    states = store.states
     if settings.weight_set is not None:
-        raise StoreError(f"{store.url} has layers and no weight sets: give --weights that have {settings.weight_set!r}")
+        raise StoreError(
+            f"{store.url} has layers and no weight sets: leave --weight-set {settings.weight_set} out, or mix it first"
+        )
     if settings.layers == "top":
         return _top_layer(store)
-    layers = all_layers(states, channels)
-    if settings.layers == "all" and settings.format != "tfhub":
-        return layers
-    if settings.sets:
-        vectors = _mixed(layers, settings)
-    else:
-        vectors = Vectors(("average",), layers.width, states, _average(layers), single=True)
+    layers = all_layers(states, store.channels)
+    if settings.format == POOLED:
+        return _mixed(store, layers, settings)
+    average = Vectors(("average",), layers.width, states, _average(layers), single=True)
+    if settings.layers == "average":
+        return average
     if settings.format != "tfhub":
-        return vectors
+        return layers
 
     def fill_both(values: Array, out: Array) -> None:
         layers.fill(values, out[:-1])
-        vectors.fill(values, out[-1:])
+        average.fill(values, out[-1:])
 
     return Vectors((*layers.names, "elmo"), layers.width, states, fill_both)
 
 
-def _mixed(layers: Vectors, settings: Settings) -> Vectors:
+def _mixed(store: StoreReader, layers: Vectors, settings: Settings) -> Vectors:
     """The mixes of the weight sets."""
-    sets = settings.sets
+    sets = settings.weights
+    if not sets or isinstance(sets, str):
+        raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
     check_layers(sets, len(layers.names) - 1)
     mixes = [ScalarMix.of(weights, "token" if settings.layer_norm else "none") for weights in sets]
 
@@ -185,7 +183,7 @@ class Work:
     settings: Settings  # with their defaults
     output: str = ""  # name of the file, or how the files' names begin; of a folder without meaning
     on_progress: Callable[[int], None] = lambda tokens: None  # called with the tokens done since it was called last
-    keys: Sequence[str | None] = ()  # names of the sentences' datasets where they are not numbers; None of one that has none
+    keys: Sequence[str] = ()  # names of the sentences' datasets where they are not numbers
     left_out: Counter[str] = field(default_factory=Counter)  # why a sentence is not in the output → how many
 
     @property
@@ -200,12 +198,9 @@ class Work:
         A file of a folder has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
         """
         store, form = self.store, self.settings.form
-        if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is not a layer, or a weight set's name
-            labels: Sequence[str] = self.vectors.names
-            if self.settings.layers in ("all", "top"):
-                labels = [name.removeprefix("layer_") for name in labels]
-            elif self.vectors.single:
-                labels = ["-1"]
+        if form.prefix:  # a layer's number, or -1 (as ELMoForManyLangs) for one vector that is not a layer
+            are_layers = self.settings.layers in ("all", "top")
+            labels = [name.removeprefix("layer_") for name in self.vectors.names] if are_layers else ["-1"]
             return {f"{self.output}.ly{label}.hdf5": range(store.n_sentences) for label in labels}
         if not form.folder:
             return {self.output: range(store.n_sentences)}
@@ -234,30 +229,22 @@ class Work:
         return self.store.n_sentences
 
     def blocks(self, sentences: range, *, text: bool = True, fields: bool = False, axes: str = "knd") -> Iterator[Block]:
-        """The sentences in blocks, ``axes`` as of `Block`."""
-        return ahead(self._blocks(sentences, text, fields, axes))
-
-    def _blocks(self, sentences: range, text: bool, fields: bool, axes: str) -> Iterator[Block]:
+        """The sentences in blocks, ``axes`` as of `Block`; each is made by a thread while the one before is used."""
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
         store, vectors = self.store, self.vectors
         dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
-        usual = max(1, store.n_rows // max(1, store.n_sentences))
-        n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
-        for batch in store.batches(n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False):
+
+        def block(batch: Batch) -> Block:
             sizes = {"k": len(vectors.names), "n": len(batch.states), "d": vectors.width}
             values = np.empty([sizes[axis] for axis in axes], dtype)
             vectors.fill(batch.states, values.transpose([axes.index(axis) for axis in "knd"]))
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []
             kept = store.table(numbers, list(store.fields)) if fields else None
-            yield Block(numbers.start, batch.offsets, records, values, axes, kept)
+            return Block(numbers.start, batch.offsets, records, values, axes, kept)
 
-
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The items, each made by a thread while the one before is used."""
-    end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="export") as pool:
-        later = pool.submit(next, items, end)
-        while (item := later.result()) is not end:
-            later = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]
+        usual = max(1, store.n_rows // max(1, store.n_sentences))
+        n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
+        batches = store.batches(n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False)
+        for _, made in read_ahead(block, batches, 1):
+            yield made

@@ -144,7 +144,7 @@ class ElmoEmbedder:
         if blank := [number for number, line in enumerate(lines) if not line]:
             raise ValueError(f"the input has empty lines (counted from 0) at {blank}: remove them")
         if use_sentence_keys:
-            check_paths(lines, lines.__getitem__, by_document=False)
+            check_paths(lines, "leave use_sentence_keys out")
         root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)
         layers = self.embed_sentences((line.split() for line in lines), batch_size)
         vectors = map(_OF_LAYERS[output_format], layers)

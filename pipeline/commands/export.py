@@ -32,30 +32,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
     add_option(parser, "--format", "one of the formats below", required=True, choices=tuple(FORMATS), metavar="NAME")
     add_option(parser, "--output", "file or folder to write", required=True, metavar="URL")
+    add_option(parser, "--layers", "layers of each token; not for a store of mixes", unset="all; npz: average", choices=LAYERS)
     add_option(
-        parser, "--layers", "layers of each token; not for a store of mixes, or with --weights", unset="all; npz: average",
-        choices=LAYERS,
-    )  # fmt: skip
-    add_option(parser, "--weights", "mix the layers with these learned weights, as `elmo-store mix` takes them", metavar="FILE")
-    add_option(
-        parser, "--weight-set", "one of several weight sets of the file or of a store of mixes",
-        unset="the only one; all of a store's", metavar="NAME",
-    )  # fmt: skip
-    add_option(
-        parser,
-        "--layer-norm",
-        "with --weights: normalise each layer of each token first, as `elmo-store mix` does",
-        False,
+        parser, "--weight-set", "one of several weight sets of a store of mixes", unset="the only one, or all", metavar="NAME"
     )
     add_option(
         parser, "--dtype", "safetensors, datasets, webdataset: numbers as written", unset="the store's",
         choices=("float16", "float32"),
     )  # fmt: skip
-    add_option(parser, "--forget-sentences", "allennlp: leave out sentence_to_index, as `allennlp elmo` does", False)
-    add_option(parser, "--use-sentence-keys", "allennlp: keys are sentences, not their numbers, as `allennlp elmo` has", False)
     add_option(parser, "--overwrite", "replace a finished export at the output", False)
     add_embed_option(parser, "take_over")
-    add_storage_options(parser, "store, weights and output")
+    add_storage_options(parser, "store and output")
     add_quiet(parser)
 
 
@@ -70,18 +57,14 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
-    options = args.storage_options
-    weights = [locations.file("--weights", args.weights, options)] if args.weights else []
-    return locations.Touched([locations.store(args.source, options), *weights], [Location("output", args.output, options)])
+    output = Location("output", args.output, args.storage_options)
+    return locations.Touched([locations.store(args.source, args.storage_options)], [output])
 
 
 def _run(args: argparse.Namespace) -> int:
     if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
         locations.check_result("output", args.output)  # here: that it is the store itself is told first
-    settings = {name: getattr(args, name) for name in ("layers", "weights", "weight_set", "layer_norm")}
-    settings["dtype"] = args.dtype or ""
-    keys, index = args.use_sentence_keys, not args.forget_sentences
-    return write_export(args, args.format, sentence_keys=keys, sentence_index=index, **settings)
+    return write_export(args, args.format, layers=args.layers, weight_set=args.weight_set, dtype=args.dtype or "")
 
 
 def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:

@@ -17,7 +17,6 @@ from elmo_store.errors import StoreError
 from elmo_store.exports import FORMATS, Settings, export
 from elmo_store.exports.place import ExportRefusedError
 from elmo_store.exports.work import Work, vectors_of
-from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.store import Store
 from pipeline.main import main
 from tests.exports.conftest import IDS, SENTENCES, layers, make
@@ -151,19 +150,16 @@ def test_webdataset(store: Store, tmp_path: Path) -> None:
         assert np.array_equal(values.astype(np.float32), layers(store, number))
 
 
-def test_folders_of_mixes(store: Store, mixed: Store, tmp_path: Path) -> None:
+def test_folders_of_mixes(mixed: Store, tmp_path: Path) -> None:
     from safetensors import safe_open
 
     export(mixed, tmp_path / "sets", "safetensors")
     with safe_open(tmp_path / "sets/vectors-00000-of-00001.safetensors", "np") as file:
         assert json.loads(file.metadata()["names"]) == ["ner", "srl"]
         assert np.array_equal(file.get_tensor("layers"), mixed.read())
-    weights = tmp_path / "weights.json"
-    weights.write_text('{"s": [0.2, 0.3, 0.5], "gamma": 0.5}')
-    export(store, tmp_path / "mix", "safetensors", weights=str(weights), layer_norm=True, dtype="float32")
+    export(mixed, tmp_path / "mix", "safetensors", weight_set="srl", dtype="float32")
     with safe_open(tmp_path / "mix/vectors-00000-of-00001.safetensors", "np") as file:
-        expected = ScalarMix(s=[0.2, 0.3, 0.5], gamma=0.5, layer_norm="token")(states=store.read())
-        assert np.array_equal(file.get_tensor("vectors"), expected)
+        assert np.array_equal(file.get_tensor("vectors"), mixed.read(["srl"])[:, 0])
 
 
 def test_what_is_not_a_finished_export_is_not_replaced(store: Store, tmp_path: Path) -> None:
@@ -246,11 +242,9 @@ def test_on_an_object_store(store: Store, tmp_path: Path) -> None:
         ({"format": "npz", "dtype": "float16"}, "is read as float32"),
         ({"format": "tfhub", "layers": "top"}, "of all layers"),
         ({"format": "datasets", "layers": "second"}, "known are all, top, average"),
-        ({"format": "datasets", "file_bytes": 0}, "files of 0 bytes"),
-        ({"format": "bilm", "weight_set": "ner"}, "has layers and no weight sets: give --weights that have 'ner'"),
-        ({"format": "bilm", "layer_norm": True}, "--layer-norm applies only to mixes: add --weights"),
-        ({"format": "bilm", "sentence_keys": True}, "--use-sentence-keys is for allennlp"),
-        ({"format": "bilm", "sentence_index": False}, "--forget-sentences is for allennlp"),
+        ({"format": "bilm", "weight_set": "ner"}, "has layers and no weight sets: leave --weight-set ner out"),
+        ({"format": "bilm", "layer_norm": True}, "are not for bilm: mix the store first"),
+        ({"format": "bilm", "weights": "weights.json"}, "are not for bilm: mix the store first"),
     ],
 )
 def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: dict[str, Any], says: str) -> None:
@@ -259,20 +253,13 @@ def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: dict[s
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_that_a_mix_can_not_have(store: Store, mixed: Store, tmp_path: Path) -> None:
-    weights = tmp_path / "weights.json"
-    weights.write_text('{"a": {"w": [0, 0, 0], "gamma": 1}, "b": {"w": [0, 0, 0], "gamma": 1}}')
-    named = tmp_path / "named.json"
-    named.write_text('{"tokens": {"w": [0, 0, 0], "gamma": 1}}')
+def test_settings_that_a_mix_can_not_have(mixed: Store, tmp_path: Path) -> None:
     some = make_store(str(tmp_path / "some"), states=("x", "fwd1", "bwd1", "fwd2"))
     wrong: list[tuple[Callable[[], Any], str]] = [
-        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights)), "sets a, b: name one of them with --weight-set"),
-        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="c"), "a, b, and none called 'c'"),
-        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="a", layers="top"), "--layers top out"),
+        (lambda: export(mixed, tmp_path / "o", "bilm", layers="top"), "--layers top out"),
         (lambda: export(mixed, tmp_path / "o", "bilm", weight_set="c"), "has the weight sets ner, srl"),
-        (lambda: export(mixed, tmp_path / "o", "bilm", weights=str(weights), weight_set="a"), "mixed already"),
         (lambda: export(mixed, tmp_path / "o", "tfhub"), "holds mixes"),
-        (lambda: export(store, tmp_path / "o", "datasets", weights=str(named)), "'tokens' would have the name of"),
+        (lambda: export(mixed, tmp_path / "o", "elmoformanylangs"), "one vector per token, the store ner, srl"),
         (lambda: export(elmo_store.open(some.root.url()), tmp_path / "o", "bilm"), "no layers can be made"),
     ]
     for call, says in wrong:
@@ -312,6 +299,4 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "b"), "--dtype", "float16"]) == 2
     assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
     assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
-    for option in ("--use-sentence-keys", "--forget-sentences", "--layer-norm"):
-        assert main(["export", store.url, "--format", "npz", "--output", str(tmp_path / "b"), option]) == 2
     assert not (tmp_path / "b").exists()

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -57,20 +56,6 @@ def kept(source: Path, tiny_model: Path) -> Path:
 def test_the_index_is_of_lines_as_they_stood(source: Path, kept: Path, tmp_path: Path) -> None:
     index, lengths = allennlp_index(source)
     assert exported(elmo_store.open(kept), tmp_path / "out.hdf5") == (index | {"no line": "5"}, [*lengths, 2])
-
-
-def test_a_dataset_is_named_by_its_line_as_it_stood(source: Path, kept: Path, tmp_path: Path) -> None:
-    """`f[sentence]` of `allennlp elmo --use-sentence-keys`, which names a dataset by the stripped line."""
-    command = ["export", str(kept), "--format", "allennlp", "--use-sentence-keys", "--output", str(tmp_path / "out.hdf5")]
-    assert main([*command, "--quiet"]) == 0
-    store = elmo_store.open(kept)
-    lines = source.read_text(encoding="utf-8").split("\n")[:-1]
-    with h5py.File(tmp_path / "out.hdf5", "r") as file:
-        assert sorted(file) == sorted([*(line.strip() for line in lines), "no line"])
-        for number, line in enumerate(lines):
-            states = file[line.strip()][()]
-            assert states.shape[1] == len(line.split())
-            np.testing.assert_allclose(states, store.sentence(number).layers().swapaxes(0, 1), rtol=1e-3, atol=1e-3)
 
 
 def test_the_text_is_a_column_beside_the_others_and_goes_on_into_other_stores(kept: Path, tmp_path: Path) -> None:

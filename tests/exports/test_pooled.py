@@ -142,10 +142,8 @@ def test_a_document_s_vector_is_of_all_its_tokens_however_they_are_read(
 
 
 def test_everything_that_mixes_gives_the_same_numbers(corpus: Store, weights: Path, tiny_model: Path, tmp_path: Path) -> None:
-    """The mix of one sentence in NumPy and in PyTorch, a store of mixes, tfhub's default, `elmo_store.embed`."""
-    import h5py
-
-    export(corpus, tmp_path / "a", POOLED, weights=str(weights), weight_set="ner", pool="mean", dtype="float32")
+    """The mix of one sentence in NumPy and in PyTorch, a store of mixes, `elmo_store.embed`."""
+    export(corpus, tmp_path / "a", POOLED, weights=str(weights), pool="mean", dtype="float32")
     vectors = pq.read_table(tmp_path / "a/vectors")["ner"].to_pylist()
     (ner, _) = read_weight_sets(str(weights))
     assert ner.w is not None
@@ -158,9 +156,6 @@ def test_everything_that_mixes_gives_the_same_numbers(corpus: Store, weights: Pa
     again = pq.read_table(tmp_path / "b/vectors")["ner"].to_pylist()
     for number in (0, 1, 3):
         np.testing.assert_allclose(again[number], vectors[number], atol=1e-6)
-    export(corpus, tmp_path / "hub.hdf5", "tfhub", weights=str(weights), weight_set="ner")
-    with h5py.File(tmp_path / "hub.hdf5") as file:
-        np.testing.assert_allclose(file["0"]["default"][()], vectors[0], atol=1e-6)
     tokens = [sentence.tokens for sentence in corpus.sentences()]
     in_memory = elmo_store.embed(tokens, str(tiny_model), pool="mean", mix=ScalarMix.of(ner), dtype="float32")
     assert in_memory.dtype == np.float32

@@ -28,7 +28,6 @@ from tests.store import allennlp_elmo
 FIXTURES = "allennlp/tests/fixtures/elmo"
 TESTS = "allennlp/tests/commands/elmo_test.py"
 LAYERS = {"--all": "all", "--top": "top", "--average": "average"}
-SAME_NAME = {"--use-sentence-keys", "--forget-sentences"}
 
 
 def allennlp_main() -> None:
@@ -41,7 +40,7 @@ def allennlp_main() -> None:
         embed = ["embed", sentences, "--input-format", "lines", "--output", f"{folder}/store", "--model", str(model), "--quiet"]
         assert elmo_store_command([*embed, "--dtype", "float32", "--start-state", "zero"]) == 0
         export = ["export", f"{folder}/store", "--format", "allennlp", "--output", output, "--layers", layers, "--quiet"]
-        assert elmo_store_command([*export, *SAME_NAME.intersection(options)]) == 0
+        assert elmo_store_command(export) == 0
 
 
 def embedder_main() -> None:
@@ -122,8 +121,6 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.Module
         "test_top_embedding_works",
         "test_average_embedding_works",
         "test_batch_embedding_works",
-        "test_batch_embedding_works_with_sentences_as_keys",
-        "test_batch_embedding_works_with_forget_sentences",
         "test_duplicate_sentences",
     ],
 )

@@ -141,7 +141,6 @@ def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments",
     [
         "mix . --output out --weights FOLDER",
-        "export . --output out --format npz --weights FOLDER",
         "remove . --ids FOLDER",
         "explore . --labels FOLDER",
         "train TEXT --output out --options FOLDER",
