@@ -40,7 +40,6 @@ def write_npz(work: Work, paths: Sequence[str], sentences: range) -> None:
             for number, vectors in block:  # [1, n, 2p]
                 info = zipfile.ZipInfo(f"arr_{number}.npy", EARLIEST)
                 archive.writestr(info, _npy(vectors[0]))
-            work.on_progress(int(block.offsets[-1]))
 
 
 def _npy(array: Array) -> bytes:
@@ -62,7 +61,6 @@ def write_tar(work: Work, paths: Sequence[str], sentences: range) -> None:
                 text = json.dumps(facts, ensure_ascii=False, default=lambda day: day.isoformat()).encode("utf-8", "surrogatepass")
                 _put_member(file, f"{record.index:09d}.json", text)
                 _put_member(file, f"{record.index:09d}.npy", _npy(vectors[0] if work.vectors.single else vectors))
-            work.on_progress(int(block.offsets[-1]))
         file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
 
 
@@ -88,12 +86,11 @@ def write_safetensors(work: Work, paths: Sequence[str], sentences: range) -> Non
         file.write(offsets.astype("<i8").tobytes())
         file.seek(int(starts[2]))
         text, lengths = bytearray(), [np.zeros(1, np.int64)]  # a file's: its tokens as objects would be ten times as large
-        for block in work.blocks(sentences, axes="nkd"):
-            file.write(block.values.reshape(-1).view(np.uint8).data)
+        for block in work.blocks(sentences):
+            file.write(np.ascontiguousarray(block.values.transpose(1, 0, 2)).reshape(-1).view(np.uint8).data)
             tokens = [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
             text += b"".join(tokens)
             lengths.append(np.fromiter(map(len, tokens), np.int64, len(tokens)))
-            work.on_progress(len(block.values))
         file.write(text)
         file.seek(int(starts[1]))
         file.write(np.cumsum(np.concatenate(lengths)).astype("<i8").tobytes())
@@ -133,7 +130,6 @@ def write_arrow(work: Work, paths: Sequence[str], sentences: range) -> None:
     with pa.OSFile(paths[0], "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
         for block in work.blocks(sentences, fields=True):
             stream.write_batch(_record_batch(block, schema))
-            work.on_progress(int(block.offsets[-1]))
 
 
 def _record_batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:

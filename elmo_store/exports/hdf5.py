@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import h5py
 import numpy as np
 
-from elmo_store.exports.work import Work
+from elmo_store.exports.work import Work, average_of
 from elmo_store.reading.rows import Array
 from elmo_store.reading.sentences import SentenceRecord
 
@@ -37,9 +37,10 @@ def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]]
 
 def write_all_layers(work: Work, paths: Sequence[str], sentences: range) -> None:
     """Datasets by number or by document, [K, n, 2p], or [n, 2p, K] where the format's layers come last."""
-    axes = "ndk" if work.settings.form.layers_last else "knd"
+    last = work.settings.form.layers_last
+    items = ((name, "", vectors.transpose(1, 2, 0) if last else vectors) for name, vectors in _named(work, sentences))
     with h5py.File(paths[0], "w") as file:
-        write_sentences(file, ((name, "", vectors) for name, vectors in _named(work, sentences, axes)), index=False)
+        write_sentences(file, items, index=False)
 
 
 def write_tfhub(work: Work, paths: Sequence[str], sentences: range) -> None:
@@ -48,9 +49,9 @@ def write_tfhub(work: Work, paths: Sequence[str], sentences: range) -> None:
         for name, vectors in _named(work, sentences):
             group = file.create_group(name)
             group.create_dataset("word_emb", data=vectors[0, :, : work.vectors.width // 2])
-            for layer in range(1, len(vectors) - 1):
+            for layer in range(1, len(vectors)):
                 group.create_dataset(f"lstm_outputs{layer}", data=vectors[layer])
-            elmo = vectors[-1]
+            elmo = average_of(vectors)
             group.create_dataset("elmo", data=elmo)
             mean = elmo.mean(axis=0) if len(elmo) else np.zeros(work.vectors.width, np.float32)
             group.create_dataset("default", data=mean)
@@ -71,12 +72,11 @@ def write_by_words(work: Work, paths: Sequence[str], sentences: range) -> None:
                     file.create_dataset(key, data=layer)
 
 
-def _named(work: Work, sentences: range, axes: str = "knd") -> Iterator[tuple[str, Array]]:
+def _named(work: Work, sentences: range) -> Iterator[tuple[str, Array]]:
     """The dataset's name and vectors of every sentence."""
-    for block in work.blocks(sentences, text=False, axes=axes):
+    for block in work.blocks(sentences, text=False):
         for number, vectors in block:
             yield work.keys[number] if work.keys else str(number), vectors
-        work.on_progress(int(block.offsets[-1]))
 
 
 def _records(work: Work, sentences: range) -> Iterator[tuple[SentenceRecord, Array]]:
@@ -84,4 +84,3 @@ def _records(work: Work, sentences: range) -> Iterator[tuple[SentenceRecord, Arr
     for block in work.blocks(sentences):
         for record, (_, vectors) in zip(block.records, block, strict=True):
             yield record, vectors
-        work.on_progress(int(block.offsets[-1]))

@@ -51,7 +51,7 @@ def _units(work: Work, sentences: range) -> Iterator[_Units]:
     pool, by_document = cast(Pool, work.settings.pool), work.settings.per == "document"
     held: _Units | None = None
     held_document = ("", "")
-    for block in work.blocks(sentences, text=False, axes="nkd"):
+    for block in work.blocks(sentences, text=False):
         n = len(block.offsets) - 1
         starts, documents = np.arange(n), [("", "")]
         if by_document:
@@ -60,7 +60,8 @@ def _units(work: Work, sentences: range) -> Iterator[_Units]:
             starts = np.array([i for i in range(n) if i == 0 or names[i] != names[i - 1]])
             documents = [names[i] for i in starts]
         ends = np.append(starts[1:], n)
-        units = _Units(block.first + starts, ends - starts, Pooled.of(block.values, block.offsets[np.append(starts, n)], pool))
+        rows = block.values.transpose(1, 0, 2)  # [rows, K, width]
+        units = _Units(block.first + starts, ends - starts, Pooled.of(rows, block.offsets[np.append(starts, n)], pool))
         if held is not None and held_document == documents[0]:
             joined = held.pooled.followed_by(units[:1].pooled)
             held, units = _Units(held.first, held.n_sentences + units.n_sentences[:1], joined), units[1:]
@@ -71,7 +72,6 @@ def _units(work: Work, sentences: range) -> Iterator[_Units]:
             held, held_document, units = units[-1:], documents[-1], units[:-1]
         if len(units):
             yield units
-        work.on_progress(int(block.offsets[-1]))
     if held is not None:
         yield held
 

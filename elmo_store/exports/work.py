@@ -77,17 +77,9 @@ def _of_states(store: StoreReader, settings: Settings) -> Vectors:
     layers = all_layers(states, store.channels)
     if settings.format == POOLED:
         return _mixed(store, layers, settings)
-    average = Vectors(("average",), layers.width, states, _average(layers), single=True)
     if settings.layers == "average":
-        return average
-    if settings.format != "tfhub":
-        return layers
-
-    def fill_both(values: Array, out: Array) -> None:
-        layers.fill(values, out[:-1])
-        average.fill(values, out[-1:])
-
-    return Vectors((*layers.names, "elmo"), layers.width, states, fill_both)
+        return Vectors(("average",), layers.width, states, _average(layers), single=True)
+    return layers
 
 
 def _mixed(store: StoreReader, layers: Vectors, settings: Settings) -> Vectors:
@@ -127,14 +119,18 @@ def _top_layer(store: StoreReader) -> Vectors:
 
 
 def _average(layers: Vectors) -> Fill:
-    """The plain mean of layers 0 … L, in float32, as ``numpy.average(layers, axis=0)``."""
-
     def fill(values: Array, out: Array) -> None:
         own = np.empty((len(layers.names), len(values), layers.width), np.float32)
         layers.fill(values, own)
-        out[0] = np.add.reduce(own) / np.float32(len(own))
+        out[0] = average_of(own)
 
     return fill
+
+
+def average_of(layers: Array) -> Array:
+    """The plain mean of layers [L+1, n, width] in float32, as ``numpy.average(layers, axis=0)``: [n, width]."""
+    total: Array = np.add.reduce(layers)
+    return total / np.float32(len(layers))
 
 
 def _copied(columns: Sequence[Sequence[int]]) -> Fill:
@@ -163,15 +159,13 @@ class Block:
     first: int  # number of the first
     offsets: Int64  # rows of sentence i are ``offsets[i] … offsets[i + 1]`` [n + 1]
     records: list[SentenceRecord]  # their text, ids and places; empty unless asked for
-    values: Array  # their vectors, in C order
-    axes: str  # of ``values``: a way to write K vectors ("k"), rows ("n"), width ("d"), such as "knd"
+    values: Array  # their vectors [K, rows, width]
     fields: pa.Table | None = None  # what the sentences keep of their records, where it was asked for
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
         """Number of each sentence and its part of ``values``, a view."""
-        before = (slice(None),) * self.axes.index("n")
         for index, (a, b) in enumerate(pairwise(self.offsets.tolist())):
-            yield self.first + index, self.values[(*before, slice(a, b))]
+            yield self.first + index, self.values[:, a:b]
 
 
 @dataclass(frozen=True)
@@ -228,23 +222,23 @@ class Work:
                 of_last = source, document
         return self.store.n_sentences
 
-    def blocks(self, sentences: range, *, text: bool = True, fields: bool = False, axes: str = "knd") -> Iterator[Block]:
-        """The sentences in blocks, ``axes`` as of `Block`; each is made by a thread while the one before is used."""
+    def blocks(self, sentences: range, *, text: bool = True, fields: bool = False) -> Iterator[Block]:
+        """The sentences in blocks; each is made by a thread while the one before is used."""
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
         store, vectors = self.store, self.vectors
         dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
 
         def block(batch: Batch) -> Block:
-            sizes = {"k": len(vectors.names), "n": len(batch.states), "d": vectors.width}
-            values = np.empty([sizes[axis] for axis in axes], dtype)
-            vectors.fill(batch.states, values.transpose([axes.index(axis) for axis in "knd"]))
+            values = np.empty((len(vectors.names), len(batch.states), vectors.width), dtype)
+            vectors.fill(batch.states, values)
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []
             kept = store.table(numbers, list(store.fields)) if fields else None
-            return Block(numbers.start, batch.offsets, records, values, axes, kept)
+            return Block(numbers.start, batch.offsets, records, values, kept)
 
         usual = max(1, store.n_rows // max(1, store.n_sentences))
         n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
         batches = store.batches(n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False)
         for _, made in read_ahead(block, batches, 1):
             yield made
+            self.on_progress(int(made.offsets[-1]))

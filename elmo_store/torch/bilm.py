@@ -17,7 +17,6 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import quantized
 from elmo_store.reading.rows import Readable
 from elmo_store.torch.characters import tokens_of_ids
-from elmo_store.torch.dataset import padded
 from elmo_store.torch.mix import layers_of_states, scaled
 
 Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
@@ -25,13 +24,18 @@ Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The rows of a batch's sentences, one after the other, and the shape that they are laid out in."""
+    """The rows of a batch's sentences, zeros behind each.
 
-    states: torch.Tensor  # [rows, 2L+1, p], on any device
-    lengths: list[int]  # rows of each sentence
-    lead: tuple[int, ...]  # shape of the batch, (B,) but for character ids of more dimensions
-    width: int | None = None  # padded length, without boundaries; of the longest sentence by default
-    scale: torch.Tensor | None = None  # of int8 states [rows, 2L+1]
+    Attributes:
+        states: [B, n, 2L+1, p], on any device; scale: of int8 states [B, n, 2L+1].
+        mask: bool [B, n], True for real rows.
+        lead: shape of the batch, (B,) but for character ids of more dimensions.
+    """
+
+    states: torch.Tensor
+    mask: torch.Tensor
+    lead: tuple[int, ...]
+    scale: torch.Tensor | None = None
 
 
 class _Carried(nn.Module):
@@ -149,14 +153,16 @@ class BiLM(nn.Module):
         if not self.boundaries:
             raise StoreError("the biLM's own layers have rows of BOS and EOS, which the store has not: embed with --boundaries")
         rows = self.rows(inputs)
-        together, mask = padded(layers_of_states(scaled(rows.states, rows.scale).float()).split(rows.lengths))
-        device = inputs.device if isinstance(inputs, torch.Tensor) else together.device
-        return {"activations": list(together.to(device).unbind(2)), "mask": mask.to(device, torch.int64)}
+        layers = layers_of_states(scaled(rows.states, rows.scale).float())
+        device = inputs.device if isinstance(inputs, torch.Tensor) else layers.device
+        return {"activations": list(layers.to(device).unbind(2)), "mask": rows.mask.to(device, torch.int64)}
 
     def rows(self, inputs: Inputs) -> BatchRows:
         """The rows that inputs of any kind stand for, as of `Elmo`."""
         if isinstance(inputs, Mapping):
-            return _of_batch(inputs)
+            if "states" not in inputs or "mask" not in inputs:
+                raise TypeError(f"a batch has {', '.join(inputs)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
+            return BatchRows(inputs["states"], inputs["mask"].bool(), (len(inputs["mask"]),), inputs.get("scale"))
         if isinstance(inputs, torch.Tensor | np.ndarray):
             array = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
             if array.dtype.kind not in "iu" or array.ndim == 0 or array.ndim == 2:
@@ -165,16 +171,16 @@ class BiLM(nn.Module):
                     "[B, timesteps, 50] of batch_to_ids"
                 )
             if array.ndim == 1:
-                return self._together(self._of_numbers(array.tolist()))
+                return self._padded(self._of_numbers(array.tolist()))
             *lead, timesteps, characters = array.shape
             texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
-            return self._together(self.of_texts(texts), tuple(lead), timesteps)
+            return self._padded(self.of_texts(texts), tuple(lead), timesteps + 2 * self.boundaries)
         items: Sequence[Any] = inputs
         if all(isinstance(item, int | np.integer) for item in items):
-            return self._together(self._of_numbers([int(item) for item in items]))
+            return self._padded(self._of_numbers([int(item) for item in items]))
         if isinstance(inputs, str) or any(isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items):
             raise TypeError(f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or sentence numbers")
-        return self._together(self.of_texts(items))
+        return self._padded(self.of_texts(items))
 
     def of_texts(self, texts: Sequence[Sequence[str | bytes]]) -> list[Array]:
         """Rows [n_rows, 2L+1, p] of each sentence. SentenceNotFoundError if the store lacks one and there is no model."""
@@ -207,18 +213,14 @@ class BiLM(nn.Module):
             return {}
         return {sentence.index: rows for sentence, rows in self._store.read_sentences(numbers)}
 
-    def _together(self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, width: int | None = None) -> BatchRows:
-        states = torch.from_numpy(np.concatenate([self._no_rows, *rows]))
-        return BatchRows(states, [len(own) for own in rows], (len(rows),) if lead is None else lead, width)
-
-
-def _of_batch(batch: Mapping[str, Any]) -> BatchRows:
-    """The rows of a collated batch, whose padding goes."""
-    if "states" not in batch or "mask" not in batch:
-        raise TypeError(f"a batch has {', '.join(batch)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
-    mask: torch.Tensor = batch["mask"].bool()
-    scale = batch["scale"][mask] if "scale" in batch else None
-    return BatchRows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),), scale=scale)
+    def _padded(self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, least: int = 0) -> BatchRows:
+        """Rows of each sentence with zeros behind, up to ``least`` at least."""
+        n = max([least, *map(len, rows)])
+        states = np.zeros((len(rows), n, *self._no_rows.shape[1:]), self._no_rows.dtype)
+        for padded, own in zip(states, rows, strict=True):
+            padded[: len(own)] = own
+        mask = np.arange(n) < np.array([len(own) for own in rows], np.int64)[:, None]
+        return BatchRows(torch.from_numpy(states), torch.from_numpy(mask), (len(rows),) if lead is None else lead)
 
 
 def _text(token: str | bytes) -> str:

@@ -14,7 +14,7 @@ from torch import nn
 from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
-from elmo_store.torch.bilm import BatchRows, BiLM, Inputs, live_model
+from elmo_store.torch.bilm import BiLM, Inputs, live_model
 from elmo_store.torch.mix import ScalarMix, scaled
 
 
@@ -72,7 +72,7 @@ class Elmo(nn.Module):
         if (do_layer_norm or keep_sentence_boundaries) and not self._elmo_lstm.boundaries:
             asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
             raise StoreError(f"{asked} needs the rows of BOS and EOS, which {where} has not: embed with --boundaries")
-        self._keep_boundaries, self._shifted = keep_sentence_boundaries, keep_sentence_boundaries and do_layer_norm
+        self._keep_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(dropout)
         self.num_output_representations = num_output_representations
         n_layers = self._elmo_lstm.num_layers
@@ -122,31 +122,16 @@ class Elmo(nn.Module):
         device = next((p.device for p in self.parameters()), rows.states.device)
         states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 or int8 travels
         states = scaled(states, None if rows.scale is None else rows.scale.to(device, non_blocking=True))
-        kept, lengths, width = self._layout(rows)
-        mask = (torch.arange(width)[None] < lengths[:, None]).to(device)  # [B, timesteps]
-        kept, real = kept.to(device), None
-        if self._shifted:  # AllenNLP's norm moves the zeros of padding too, which it then keeps
-            states = torch.cat([states, states.new_zeros((1, *states.shape[1:]))])
-            real = torch.arange(len(states), device=device) < len(kept)
+        mask = rows.mask.to(device)
+        inner = self._elmo_lstm.boundaries and not self._keep_boundaries
         representations = []
         for mix in self._scalar_mixes:
-            mixed = mix(states=states, mask=real)  # [rows, 2p]; a norm sees BOS and EOS too
-            behind = mixed[-1] if self._shifted else mixed.new_zeros(mixed.shape[-1:])
-            padded = behind.expand(*mask.shape, -1).masked_scatter(mask[..., None], mixed[: len(kept)][kept])
-            representations.append(self._dropout(padded).view(*rows.lead, *padded.shape[1:]))
-        return {"elmo_representations": representations, "mask": mask.long().view(*rows.lead, width)}
-
-    def _layout(self, rows: BatchRows) -> tuple[torch.Tensor, torch.Tensor, int]:
-        """Which rows are given, bool [rows]; how many of each sentence, int64 [B]; the padded length."""
-        lengths = torch.tensor(rows.lengths, dtype=torch.int64)
-        kept = torch.ones(int(lengths.sum()), dtype=torch.bool)
-        if self._elmo_lstm.boundaries and not self._keep_boundaries:
-            stops, filled = lengths.cumsum(0), lengths > 0
-            kept[(stops - lengths)[filled]] = False
-            kept[stops[filled] - 1] = False
-            lengths = (lengths - 2).clamp(min=0)
-        width = 0 if rows.width is None else rows.width + 2 * self._keep_boundaries
-        return kept, lengths, max([width, *lengths.tolist()])
+            mixed = mix(states=states, mask=mask)  # [B, n, 2p]; a norm sees BOS and EOS too
+            if inner:
+                mixed = mixed[:, 1:-1] * mask[:, 2:, None]
+            representations.append(self._dropout(mixed).reshape(*rows.lead, *mixed.shape[1:]))
+        mask = mask[:, 2:] if inner else mask
+        return {"elmo_representations": representations, "mask": mask.long().reshape(*rows.lead, mask.shape[1])}
 
 
 def _without_bilm(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
