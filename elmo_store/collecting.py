@@ -29,12 +29,12 @@ from elmo_store.format.words import WordLimit
 from elmo_store.reading.collection import CollectionReader, rejects_in, rejects_of
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.writer import begun, write_store
 from elmo_store.storage.filesystems import kind_of
 from elmo_store.storage.lease import LEASES, WAIT_SECONDS, LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
+from elmo_store.writer import begun, write_store
 
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 _log = logging.getLogger(__name__)

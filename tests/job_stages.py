@@ -10,8 +10,8 @@ from safetensors.numpy import save
 
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, encode_inputs, read_manifest
-from elmo_store.reading.writer import write_shard
 from elmo_store.storage.root import Root
+from elmo_store.writer import write_shard
 from model.options import BiLMOptions
 from transforms.inputs.records import ReadSettings, describe_files
 from transforms.stages.number import merge_ids, number_parts, runs_to_do

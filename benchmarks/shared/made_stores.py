@@ -21,8 +21,8 @@ from elmo_store.format.manifest import encode_inputs
 from elmo_store.format.markers import ObjectRecord, PartGroupMarker, PartRange, checksum
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
-from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
+from elmo_store.writer import complete_store
 from tests.store import support
 
 SHORTEST, LONGEST = 8, 19  # tokens of a sentence

@@ -1,23 +1,21 @@
-"""Runs of sentences of one or more stores, in order, as one: views, concatenations, and what a collection's version keeps."""
+"""Runs of sentences of one or more stores, in order, as one: concatenations, and what views and collections have in common."""
 
-import os
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.errors import StoreError
 from elmo_store.format.ids import UInt64
 from elmo_store.reading.row_readers import THREADS, Job, Stored, side_by_side
 from elmo_store.reading.rows import Int64, Readable, the_one
 from elmo_store.reading.sentences import SentenceRecord, Starts, renumbered
 from elmo_store.reading.store import Runs, StoreReader
-from elmo_store.reading.writer import ViewSettings, write_view
 
 STARTS_AT_ONCE = 1024  # sentences whose rows are looked up together
 T = TypeVar("T")
@@ -136,84 +134,6 @@ class Joined(Readable):
             for own, listed in zip(of_store, numbers, strict=True):
                 listed += [number for number in self.runs.numbers(place, own).tolist() if number >= 0] if own else []
         return list(map(sorted, numbers))
-
-
-class Selection(Joined, Generic[S]):
-    """Some sentences of a store, in any order, numbered from 0; their rows follow each other as the sentences do.
-
-    Attributes:
-        store: the store.
-        numbers: the sentences' numbers in it.
-    """
-
-    def __init__(self, store: S, numbers: Sequence[int]) -> None:
-        self.store = store
-        self.numbers = numbers if isinstance(numbers, range) else [int(number) for number in numbers]
-        for number in [*self.numbers[:1], *self.numbers[-1:]] if isinstance(self.numbers, range) else self.numbers:
-            if not 0 <= number < len(store):
-                raise SentenceNotFoundError(f"no sentence {number} in {store.url}: it has {len(store)}, counted from 0")
-        self._is_as(store)
-        self.n_sentences = len(self.numbers)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Selection, (self.store, self.numbers)
-
-    def __repr__(self) -> str:
-        return f"<Selection of {self.n_sentences:,} sentences of {self.url}>"
-
-    def _make_runs(self) -> Runs:
-        wanted = self.store._starts.checked(self.numbers)
-        of_store = self.store.runs
-        run, own = of_store.own(wanted)
-        new = np.ones(len(wanted), bool)
-        new[1:] = (run[1:] != run[:-1]) | (own[1:] != own[:-1] + 1)
-        firsts = np.flatnonzero(new)
-        sizes = np.stack([np.diff(np.append(firsts, len(wanted))), np.diff(np.append(self._edges[firsts], self._edges[-1]))])
-        run = run[firsts]
-        own_rows = self._store_spans[firsts, 0] - of_store.rows[run] + of_store.own_rows[run]
-        return Runs.of(of_store.stores, of_store.store_of[run], np.stack([own[firsts], own_rows]), sizes)
-
-    @cached_property
-    def _store_spans(self) -> Int64:
-        return self.store.spans(self.numbers)
-
-    @cached_property
-    def _edges(self) -> Int64:
-        """First row in the view of each sentence, and at last the number of rows [n + 1]."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._store_spans[:, 1] - self._store_spans[:, 0])])
-
-    def _begins(self, chunk: int) -> Int64:
-        return self._edges[chunk * STARTS_AT_ONCE : (chunk + 1) * STARTS_AT_ONCE]
-
-    @property
-    def n_rows(self) -> int:  # type: ignore[override]
-        """Rows of the view."""
-        return int(self._edges[-1])
-
-    @property
-    def n_tokens(self) -> int:  # type: ignore[override]
-        """Tokens of the view."""
-        lengths = np.diff(self._edges)
-        return int(lengths.sum() - (2 * np.count_nonzero(lengths) if self.boundaries else 0))
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        """The first place in the view of each of the store's sentences."""
-        return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
-
-    def _shown(self) -> str:
-        return f"this selection of {self.url}"
-
-    def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
-        """First places in the view of the sentences that have each hash, in order."""
-        of_store = self.store.find(pairs, texts=texts)  # the view may be without some
-        return [sorted(self._places[number] for number in numbers if number in self._places) for numbers in of_store]
-
-    def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
-        """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.reading.writer.ViewSettings`."""
-        root, manifest = write_view(self, self.numbers, self.store, url, ViewSettings(**settings), storage_options)
-        written: S = self.store._opened(root, manifest)
-        return written
 
 
 class Concatenation(Joined):

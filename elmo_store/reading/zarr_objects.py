@@ -31,7 +31,9 @@ class _Objects(WrapperStore[MemoryStore]):
     """The objects that zarr reads. Those of chunks must be there: zarr would take one that is lost for zeros."""
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
-        known = {rel.removeprefix(f"{layout.ZARR}/"): CpuBuffer.from_bytes(data) for rel, data in metadata(manifest).items()}
+        known: dict[str, Buffer] = {
+            rel.removeprefix(f"{layout.ZARR}/"): CpuBuffer.from_bytes(data) for rel, data in metadata(manifest).items()
+        }
         super().__init__(MemoryStore(known, read_only=True))
         self._root, self._manifest = root, manifest
 

@@ -17,12 +17,12 @@ from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check_scale_columns
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
 from elmo_store.reading.collection import CollectionReader
-from elmo_store.reading.writer import as_one, inputs_of
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
+from elmo_store.writer import as_one, inputs_of
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import open_store
 from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing, versions

@@ -38,8 +38,8 @@ from elmo_store.format.texts import cut_bytes, hash_texts
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
-from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
+from elmo_store.writer import complete_store
 
 CHANNELS = 8
 SHARD_ROWS = 16

@@ -17,10 +17,10 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.format.markers import read_part_group_marker
 from elmo_store.reading import row_readers, watched
-from elmo_store.reading.writer import copy_marked
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
+from elmo_store.writer import copy_marked
 from pipeline.jobs.output import clear
 from tests.store.support import Written, make_store
 

@@ -2,7 +2,7 @@
 
 Sizes, sentences and ids come from the source. Shards of the target are those of its source, row for row, so each is a function
 of the same rows of the source; what to make of them stands in the target's manifest. What is written of a task, and how, is
-`elmo_store.reading.writer`'s: here tasks are listed, and given to workers.
+`elmo_store.writer`'s: here tasks are listed, and given to workers.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.reading.collection import CollectionReader, rejects_in
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.writer import (
+from elmo_store.storage.retrying import retry
+from elmo_store.storage.root import Root
+from elmo_store.writer import (
     RowText,
     copy_marked,
     more_columns,
@@ -34,8 +36,6 @@ from elmo_store.reading.writer import (
     write_part_group,
     write_shard,
 )
-from elmo_store.storage.retrying import retry
-from elmo_store.storage.root import Root
 from transforms.runtime.owner import retries_of
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN

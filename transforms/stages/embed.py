@@ -28,9 +28,9 @@ from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import read_marker
-from elmo_store.reading.writer import write_shard
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
+from elmo_store.writer import write_shard
 from model.engine.embedder import Embedder, EngineSettings, Prepared, RunningCall
 from model.engine.states import Dtype
 from model.errors import DeviceLostError

@@ -42,8 +42,8 @@ from elmo_store.format.markers import (
     stamped_objects,
     total_bytes,
 )
-from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
+from elmo_store.writer import complete_store
 from transforms.runtime.owner import retries_of, run_of, writable
 from transforms.runtime.results import SHARDS_SHOWN, Outcome, stop, total
 from transforms.runtime.wiring import gathered, spread

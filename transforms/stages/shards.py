@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
 from elmo_store.format.numbers import Array, Int8Rows
-from elmo_store.reading.writer import RowText
 from elmo_store.storage.root import Root
+from elmo_store.writer import RowText
 from model.engine.planning.sequences import bounded, ranges
 from model.engine.planning.text import Text
 from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows

@@ -10,8 +10,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.reading.writer import RowText
 from elmo_store.storage.root import Root
+from elmo_store.writer import RowText
 from model.engine.planning.text import Text
 from model.errors import DeviceLostError
 from tests.transforms.stages.test_embed_worker import Call, Engine, Marker, put_job, task, worker

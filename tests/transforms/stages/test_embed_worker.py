@@ -21,10 +21,10 @@ import pytest
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import PartRange, ShardMarker, write_marker
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.writer import RowText
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
+from elmo_store.writer import RowText
 from model.engine.planning.text import Text
 from model.engine.states import BlockPool, States, Wanted
 from model.errors import DeviceLostError
