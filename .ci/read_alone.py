@@ -28,4 +28,4 @@ for name in ("torch", "apache_beam"):
     raise SystemExit(f"{name} is installed: this is not the base alone")
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(f"read {store.n_sentences} sentences' store: import, open and first sentence {seconds * 1000:.0f} ms, peak {peak:.0f} MB")
-print("verify:", len(store.verify(deep=True).faults), "faults")
+print("verify:", len(store.verify().faults), "faults")

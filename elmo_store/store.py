@@ -72,14 +72,14 @@ class Store(StoreReader):
         settings["storage_options"] = resolved_options(settings["storage_options"]) or None
         return xarray.open_zarr(self.root.url(layout.ZARR), **settings)
 
-    def verify(self, *, deep: bool = False) -> "VerifyReport":
-        """Read every object of the store and compare it with its marker and manifest; with ``deep`` also with one another.
+    def verify(self) -> "VerifyReport":
+        """Read every object of the store and compare it with its marker and manifest.
 
         ShardMissingError or ShardCorruptError naming what is wrong. `elmo_store.checking.verify.verify` gives a report instead.
         """
         from elmo_store.checking.verify import verify
 
-        report = verify(self, deep=deep)
+        report = verify(self)
         report.raise_faults(str(self.root))
         return report
 

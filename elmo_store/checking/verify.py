@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from elmo_store.checking.deep import deep_faults
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import (
@@ -35,7 +34,7 @@ from elmo_store.storage.objects import comparable
 from elmo_store.storage.root import Root
 
 FAULTS_SHOWN = 10
-FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
+FAULTS_AT_MOST = 1000  # of a kind: a manifest may speak of any number of objects
 THREADS = 8
 _ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
 _MARKERS = (layout.SHARDS, layout.PART_GROUPS, layout.IDS)
@@ -70,8 +69,6 @@ class VerifyReport:
         bytes: of these objects.
         sentences: of the store.
         by_size: of the objects of a quick look, those of which only the size could be compared.
-        deep: whether contents were compared with one another.
-        quick: whether no object was read.
         faults: in no particular order; empty for a sound store.
     """
 
@@ -80,8 +77,6 @@ class VerifyReport:
     bytes: int
     sentences: int
     by_size: int
-    deep: bool
-    quick: bool
     faults: tuple[Fault, ...]
 
     def raise_faults(self, where: str) -> None:
@@ -96,45 +91,40 @@ class VerifyReport:
         raise error(f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}")
 
 
-def verify(
-    store: StoreReader, *, deep: bool = False, quick: bool = False, progress: Callable[[int], None] | None = None
-) -> VerifyReport:
+def verify(store: StoreReader, *, quick: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
     """Check all of a complete store, or of each member of a collection.
 
     Args:
         store: an open store.
-        deep: also decode everything and compare it with one another.
         quick: read markers alone, and compare each object's size and stamp (its ETag; on a disk the time of its last change)
             with those of one listing. Bytes that changed under the same size and stamp are not seen; nor is an object that was
             replaced by another of its size where all stamps differ, as in a copy of a store.
         progress: called now and then with the bytes read since it was called last; from several threads.
 
-    ValueError for both at once; StoreReplacedError if another store takes this one's place meanwhile.
+    StoreReplacedError if another store takes this one's place meanwhile.
     """
-    if deep and quick:
-        raise ValueError("verify(deep=True, quick=True): a quick look reads nothing, a deep one everything: choose one")
     if not store.manifest.complete:
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
     unopened: list[StoreError] = []
-    reports = [_Check(held.store, progress or (lambda _: None), quick).run(deep) for held in store.held(unopened)]
+    reports = [_Check(held.store, progress or (lambda _: None), quick).run() for held in store.held(unopened)]
     summed = ("shards", "objects", "bytes", "sentences", "by_size")
     sums = {name: sum(getattr(report, name) for report in reports) for name in summed}
     faults = [Fault(str(error), isinstance(error, ShardMissingError)) for error in unopened]
     faults += [fault for report in reports for fault in report.faults]
-    return VerifyReport(**sums, deep=deep, quick=quick, faults=tuple(faults))
+    return VerifyReport(**sums, faults=tuple(faults))
 
 
 class _Check:
-    """One verification: the markers, then every object that they name, then (deep) what the objects say."""
+    """One verification: the markers, then every object that they name."""
 
     def __init__(self, store: StoreReader, progress: Callable[[int], None], quick: bool) -> None:
-        self._store, self._root, self._manifest, self._progress = store, store.root, store.manifest, progress
+        self._root, self._manifest, self._progress = store.root, store.manifest, progress
         self._quick = quick
         self._listed = store.root.listed()
         self._faults: list[Fault] = []
         self._objects = self._bytes = self._by_size = 0
 
-    def run(self, deep: bool) -> VerifyReport:
+    def run(self) -> VerifyReport:
         m = self._manifest
         with ThreadPoolExecutor(THREADS) as pool:
             self._compare(pool, [(record, "") for record in m.objects])
@@ -152,13 +142,9 @@ class _Check:
             if actual != wanted:
                 self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
         self._check_strays({record.path for record in (*records, *m.objects)} | {marker.path for marker in named})
-        # Where all is there, the store is as large as its manifest says, and a deep look ends.
-        if deep and not any(fault.missing for fault in self._faults):
-            texts = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
-            self._faults += [Fault(text) for text in texts]
         self._root.confirm(now=True)  # otherwise these are faults of two stores
         sizes = (m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, self._by_size)
-        return VerifyReport(*sizes, deep, self._quick, tuple(self._faults))
+        return VerifyReport(*sizes, tuple(self._faults))
 
     def _wrong(self, rel: str, problem: str, *, missing: bool = False) -> None:
         self._faults.append(Fault(f"{self._root.url(rel)} {problem}", missing))

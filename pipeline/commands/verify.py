@@ -14,14 +14,12 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 Without an option every object is read and compared with the size and CRC-32C in its marker or in the manifest.
---deep also decodes all of it and compares what the objects say with one another: sentences, tokens, rows, ids, both forms.
 --recompute embeds a random sample of the sentences again with the store's model and compares the vectors.
 """
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="a complete store; any fsspec URL")
-    add_option(parser, "--deep", "also decode all objects and compare them with one another", False)
     add_option(
         parser, "--quick", "read no object: compare sizes, and ETags or times, with those of one listing; bytes that changed "
         "without them, as on a failing disk, are not seen", False,
@@ -41,8 +39,8 @@ def _run(args: argparse.Namespace) -> int:
     from elmo_store.checking.verify import Fault, verify
     from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError
 
-    if args.quick and (args.deep or args.recompute):
-        raise CommandError(Exit.BAD_USAGE, "--quick reads no object: leave out --deep and --recompute, or --quick")
+    if args.quick and args.recompute:
+        raise CommandError(Exit.BAD_USAGE, "--quick reads no object: leave out --recompute, or --quick")
     try:
         store = locations.open_store(args.url, args.storage_options)
     except StoreIncompleteError as error:
@@ -51,7 +49,7 @@ def _run(args: argparse.Namespace) -> int:
         print(f"damaged: {error}")
         return Exit.DAMAGED
     with progress_bar("B", quiet=args.quiet) as bar:
-        report = verify(store, deep=args.deep, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None)
+        report = verify(store, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None)
     faults = list(report.faults)
     recomputed: dict[str, Any] = {}
     if args.recompute:
@@ -68,13 +66,13 @@ def _run(args: argparse.Namespace) -> int:
             recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}
             faults += [Fault(text) for text in result.faults]
     if faults or not args.quiet:
-        print(_as_text(report, faults, recomputed))
+        print(_as_text(report, faults, recomputed, args.quick))
     return Exit.DAMAGED if faults else Exit.COMPLETE
 
 
-def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any]) -> str:
-    how = "read, compared with their checksums and with one another" if report.deep else "read and compared with their checksums"
-    if report.quick:
+def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any], quick: bool) -> str:
+    how = "read and compared with their checksums"
+    if quick:
         how = f"listed, none read; {report.objects - report.by_size:,} compared by size and ETag or time"
         if report.by_size:
             how += f", {report.by_size:,} by size alone"

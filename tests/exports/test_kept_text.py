@@ -60,7 +60,7 @@ def test_the_index_is_of_lines_as_they_stood(source: Path, kept: Path, tmp_path:
 
 def test_the_text_is_a_column_beside_the_others_and_goes_on_into_other_stores(kept: Path, tmp_path: Path) -> None:
     assert pq.read_table(kept / "sentences")["text"].to_pylist() == [*LINES, ""]
-    assert main(["verify", str(kept), "--deep"]) == 0
+    assert main(["verify", str(kept)]) == 0
     assert main(["convert", str(kept), "--output", str(tmp_path / "other"), "--dtype", "float32", "--quiet"]) == 0
     assert pq.read_table(tmp_path / "other" / "sentences")["text"].to_pylist() == [*LINES, ""]
 

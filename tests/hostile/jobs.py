@@ -186,11 +186,11 @@ def _objects(folder: Path) -> list[Path]:
 
 
 def faults_of(url: str) -> list[str]:
-    """What a deep look finds wrong with a complete store."""
+    """What is wrong with a complete store, its objects compared with one another too."""
     import elmo_store
-    from elmo_store.checking.verify import verify
+    from tests.store.deep import all_faults
 
-    return [fault.text for fault in verify(elmo_store.open(url), deep=True).faults]
+    return all_faults(elmo_store.open(url))
 
 
 def differences(actual: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

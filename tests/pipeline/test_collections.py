@@ -20,6 +20,7 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
 from tests.pipeline.support import digests
+from tests.store.deep import all_faults
 from tests.store.test_collection import check_same, opened
 
 SETTINGS = (
@@ -79,7 +80,7 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     assert f"elmo-store report {name}\n" in said
     assert f"open({name / 'members'!s}" not in said
     np.testing.assert_array_equal(opened(name).read(), np.concatenate([held.store.read() for held in opened(name).held()]))
-    assert opened(name).verify(deep=True).faults == ()
+    assert all_faults(opened(name)) == []
 
 
 def test_the_same_command_continues_and_another_job_is_another_member(
@@ -228,7 +229,7 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
     for kept in (b"Ykept", b"Zkept", b"bad-kept"):
         assert any(kept in data for data in held.values())
     assert opened(name).manifest.sizes == counts
-    assert opened(name).verify(deep=True).faults == ()
+    assert all_faults(opened(name)) == []
     assert {path.name for path in (name / layout.MEMBERS).iterdir()} == {one.name for one in opened(name).version.members}
     assert len([path for path in untouched if path in held]) > 10  # the member that nothing was removed of
     assert main(["compact", str(name)]) == Exit.COMPLETE
@@ -280,8 +281,8 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
     for command in (
         ["convert", str(name), "--output", str(tmp_path / "converted"), "--store", "parquet", "--quiet"],
         ["mix", str(name), "--weights", str(weights), "--output", str(tmp_path / "mixed"), "--quiet"],
-        ["verify", str(name), "--deep", "--recompute", "5", "--model", str(tiny_model), "--quiet"],
-        ["verify", str(tmp_path / "converted"), "--deep", "--quiet"],
+        ["verify", str(name), "--recompute", "5", "--model", str(tiny_model), "--quiet"],
+        ["verify", str(tmp_path / "converted"), "--quiet"],
         ["export", str(name), "--format", "tfhub", "--output", str(tmp_path / "x.hub")],
     ):
         assert main(command) == Exit.COMPLETE, command
@@ -328,7 +329,7 @@ def test_verify_lists_a_member_that_is_missing_and_one_that_is_another(
     shutil.rmtree(first)
     shutil.rmtree(second)
     shutil.copytree(opened(other).urls[0], second)
-    for more in ((), ("--deep",), ("--recompute", "2", "--model", str(tiny_model))):
+    for more in ((), ("--recompute", "2", "--model", str(tiny_model))):
         capsys.readouterr()
         assert main(["verify", str(name), "--quiet", *more]) == Exit.DAMAGED
         said = capsys.readouterr().out

@@ -14,6 +14,7 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
+from tests.store.deep import all_faults
 from tests.store.support import make_store
 
 SETS: dict[str, dict[str, Any]] = {"a": {"s": [0.5, 0.25, 0.25], "gamma": 1.0}, "a_scale": {"s": [1, 0, 0], "gamma": 2.0}}
@@ -35,7 +36,7 @@ def test_embedded_and_converted_stores_of_int8_have_the_same_bytes(embed: Comman
     exact, store = elmo_store.open(tmp_path / "float32"), elmo_store.open(tmp_path / "int8")
     np.testing.assert_array_equal(store.read(), quantized(exact.read()).floats())
     assert store.manifest.required_features == ("int8-scale",)
-    assert elmo_store.open(tmp_path / "converted").verify(deep=True).faults == ()
+    assert all_faults(elmo_store.open(tmp_path / "converted")) == []
     verify = ["verify", str(tmp_path / "converted"), "--recompute", "20", "--model", str(tiny_model)]
     assert main(verify) == Exit.COMPLETE
 
@@ -74,7 +75,7 @@ def test_mixes_of_int8_and_in_int8(tmp_path: Path, capsys: pytest.CaptureFixture
     mixed = elmo_store.open(tmp_path / "mixed")
     wanted = elmo_store.ScalarMix(s=SETS["a"]["s"], gamma=1.0)(states=written.states)
     np.testing.assert_array_equal(mixed.read()[:, 0], quantized(wanted[:, None]).floats()[:, 0])
-    assert mixed.verify(deep=True).faults == ()
+    assert all_faults(mixed) == []
     assert convert(tmp_path / "mixed", tmp_path / "half", "--dtype", "float16") == Exit.COMPLETE
     half = elmo_store.open(tmp_path / "half")
     assert (half.manifest.kind, half.manifest.mix) == ("mix", mixed.manifest.mix)

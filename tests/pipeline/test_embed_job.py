@@ -63,7 +63,7 @@ def test_some_of_the_states(
         assert store.states == ("x", "bwd2")  # in the model's order
         np.testing.assert_array_equal(store.read(), states[:, [0, 4]])
     assert main(["report", str(out)]) == Exit.COMPLETE
-    assert main(["verify", str(out), "--deep", "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
+    assert main(["verify", str(out), "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
     assert embed(out, "--store", "both", "--states", "x,bwd2") == Exit.COMPLETE  # the same job
     assert embed(out, "--store", "both") == Exit.REFUSED
     capsys.readouterr()

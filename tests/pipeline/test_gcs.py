@@ -16,6 +16,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import check_a_job_from_and_to, digests, remote_digests
+from tests.store.deep import all_faults
 from transforms.runtime.owner import owned
 from transforms.stages import embed as embed_stage
 
@@ -48,7 +49,7 @@ def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
         with pytest.raises(LeaseLostError):
             late()
     assert root.get(zarr_states_shard(1)) == shard
-    assert elmo_store.open(str(root), storage_options=gcs).verify(deep=True) is not None
+    assert all_faults(elmo_store.open(str(root), storage_options=gcs)) == []
 
 
 def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(

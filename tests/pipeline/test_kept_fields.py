@@ -21,6 +21,7 @@ from pipeline.jobs.spec import FIELD_TYPES, EmbedOptions
 from pipeline.main import main
 from tests.pipeline.conftest import Command, store_of_records
 from tests.store import json_schemas
+from tests.store.deep import all_faults
 from tests.store.support import make_store
 from transforms.readers import field_sample
 from transforms.stages import split
@@ -80,7 +81,7 @@ def test_sentences_keep_the_fields_of_their_record(folder: Path, capsys: pytest.
     assert store.sentences(5, columns=["year"]).schema == pa.schema({"year": pa.int64()})
     with pytest.raises(StoreError, match=r"no column 'label' of sentences: it has sentence, id, .*, tags"):
         store.sentences(columns=["label"])
-    assert store.verify(deep=True).faults == ()
+    assert all_faults(store) == []
     jsonschema.validate(store.manifest.to_json(), json_schemas.manifest_schema())
     assert main(["info", str(folder / "store")]) == Exit.COMPLETE
     told = "category (string), year (int64), day (date), info ({n: list of int64, at: timestamp}), tags (string, one a token)"
@@ -110,7 +111,7 @@ def test_stores_that_are_made_of_it_keep_them(folder: Path, tmp_path: Path) -> N
         assert made.fields == store.fields
     chosen = store.select([2, 0])
     written = chosen.write(str(tmp_path / "chosen"))
-    assert written.verify(deep=True).faults == ()
+    assert all_faults(written) == []
     joined = elmo_store.concat([written, store])
     for view in (chosen, written, joined.stores[0]):
         assert [sentence.fields["category"] for sentence in view] == ["y", "x"]
@@ -134,7 +135,7 @@ def test_how_a_file_is_cut_changes_neither_fields_nor_documents(
         options = ["--input-format", "conll", "--shard-rows", "64", "--keep-fields", "2=tag"]
         assert embed(out, *options, inputs=[str(tmp_path / "a.conll")]) == Exit.COMPLETE
         store = elmo_store.open(out)
-        assert store.verify(deep=True).faults == ()
+        assert all_faults(store) == []
         tables.append(store.sentences(columns=store.columns))
     assert all(table.equals(tables[0]) for table in tables)
     assert tables[0]["tag"].to_pylist()[:4] == [["A"], ["B", "C"], ["A"], ["D"]]

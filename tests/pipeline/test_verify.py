@@ -34,7 +34,7 @@ def test_a_sound_store(
 ) -> None:
     assert embed(tmp_path / "store", *options) == Exit.COMPLETE
     capsys.readouterr()
-    more = ["--deep", "--recompute", "20", "--model", str(tiny_model)]
+    more = ["--recompute", "20", "--model", str(tiny_model)]
     assert main(["verify", str(tmp_path / "store"), *more]) == Exit.COMPLETE
     shown = capsys.readouterr().out
     assert re.fullmatch("sound: .*; 60 sentences in .*; 0 faults", shown.splitlines()[0])
@@ -93,7 +93,7 @@ def test_a_quick_look_reads_no_object_and_says_what_it_compared(
         assert f"{path} has " in quick(copy)[1]
     (copy / layout.zarr_states_shard(1)).unlink()
     assert "states/c/1/0/0 is missing" in quick(copy)[1]
-    assert quick(store, "--deep")[0] == Exit.BAD_USAGE
+    assert quick(store, "--recompute", "1")[0] == Exit.BAD_USAGE
 
 
 def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

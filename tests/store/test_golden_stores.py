@@ -8,6 +8,7 @@ import pytest
 import elmo_store
 from elmo_store.format import layout
 from tests.store import support
+from tests.store.deep import all_faults
 from tests.store.write_goldens import CHANNELS, COLLECTED, LENGTHS, REMOVED, STORES, expected, expected_raw
 
 FOLDER = Path(__file__).resolve().parent / "golden"
@@ -37,7 +38,7 @@ def test_a_golden_store(name: str) -> None:
             assert sentence.tokens == tuple(support.token(first + j) for j in range(length))
             np.testing.assert_array_equal(sentence.read(), values[first : first + rows])
             first += rows
-        assert store.verify(deep=True).faults == ()
+        assert all_faults(store) == []
 
 
 @pytest.mark.parametrize(("version", "n_stores", "removed"), [(1, 2, ()), (2, 3, ()), (3, 3, REMOVED)])
@@ -57,7 +58,7 @@ def test_the_golden_collection(version: int, n_stores: int, removed: tuple[str, 
         tokens = store[number].tokens
         assert len(tokens) == len(own)
         assert store.find_text([tokens])[0] is not None
-    assert store.verify(deep=True).faults == ()
+    assert all_faults(store) == []
 
 
 def test_there_is_a_golden_of_every_form_and_kind() -> None:

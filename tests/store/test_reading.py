@@ -22,6 +22,7 @@ from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, ShardMiss
 from elmo_store.format import layout
 from elmo_store.reading import row_readers, sentences
 from tests.examples import examples
+from tests.store.deep import all_faults
 from tests.store.support import LENGTHS, Written, make_store
 
 FORMS = pytest.mark.parametrize("form", layout.FORMS)
@@ -230,7 +231,7 @@ def make_and_verify(folder: Path) -> tuple[Any, ...]:
     (folder / "notes.txt").write_text("not ours")
     (folder / "exports").mkdir()
     (folder / "exports" / "all.hdf5").write_text("not ours either")
-    return elmo_store.open(folder).verify(deep=True).faults
+    return all_faults(elmo_store.open(folder))
 
 
 def test_xarray_of_a_store(tmp_path: Path) -> None:
@@ -278,7 +279,7 @@ def test_a_selection_and_the_store_that_it_becomes(stored: Written, tmp_path: Pa
     assert chosen.sentence(id=f"doc.txt:{numbers[-1]}").index == list(numbers).index(numbers[-1])
     written = chosen.write(tmp_path / "smaller", shard_rows=8)
     same(written, tokens, states)
-    assert written.verify(deep=True).faults == ()
+    assert all_faults(written) == []
     assert written.manifest.model == store.manifest.model
     assert written.manifest.input.fingerprint != store.manifest.input.fingerprint
     with pytest.raises(StoreError, match="is not empty: give another folder"):
@@ -291,7 +292,7 @@ def test_an_id_that_several_sentences_have_is_refused_by_name(stored: Written, t
         twice.sentence(id="doc.txt:3")
     with pytest.raises(AmbiguousIdError, match=r"the id 'doc\.txt:0', 1, 3"):
         twice.read_sentences(ids=["doc.txt:0"])
-    assert twice.verify(deep=True).faults == ()
+    assert all_faults(twice) == []
     assert twice.slice(1).sentence(id="doc.txt:3").index == 1
     assert twice.slice(0, 3).sentence(id="doc.txt:0").index == 1
     chosen = twice.select([3, 2, 3, 2])

@@ -82,7 +82,6 @@ LOOKS: dict[str, Look] = {
     "a dataset": lambda store: SentenceDataset(store)[5],
     "a stream": lambda store: list(SentenceStream(store)),
     "verify": lambda store: store.verify(),
-    "verify, deep": lambda store: store.verify(deep=True),
 }
 
 

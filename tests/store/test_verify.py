@@ -1,4 +1,4 @@
-"""Whatever is changed in a store, `verify` names it: bytes by their hashes, and what hashes can't tell by comparing contents."""
+"""Changed bytes are named by `verify`, and what checksums cannot tell by the comparison of `tests.store.deep`."""
 
 import io
 import json
@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
+from elmo_store.checking.verify import verify
 from elmo_store.errors import ManifestError, ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, read_manifest, write_manifest
@@ -31,6 +32,7 @@ from elmo_store.format.markers import (
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
+from tests.store.deep import all_faults
 from tests.store.support import Written, make_store
 
 LENGTHS = (3, 7, 0, 7, 1, 0, 12, 5)  # sentences 1 and 3 are equally long; 5 was refused
@@ -60,9 +62,9 @@ def resign(root: Root) -> None:
 
 
 def faults(root: Root, *, deep: bool = True) -> str:
-    from elmo_store.checking.verify import verify
-
-    return "\n".join(fault.text for fault in verify(elmo_store.open(root.url()), deep=deep).faults)
+    """What verify finds; with ``deep`` also what our tests' own comparison of the objects with one another finds."""
+    store = elmo_store.open(root.url())
+    return "\n".join(all_faults(store) if deep else [fault.text for fault in verify(store).faults])
 
 
 def rewrite(root: Root, rel: str, change: Callable[[dict[str, list[Any]]], None]) -> None:

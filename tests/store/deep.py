@@ -1,6 +1,6 @@
 """Do the objects of a store say the same? Sentences, tokens, rows, ids, ``sentence_start``, both forms, all of them.
 
-Each shard and each part is one task of a thread; memory does not grow with the store. Yields one line a fault.
+What `verify` can't see: it compares bytes with checksums, and these are right whatever a writer wrote.
 """
 
 import itertools
@@ -8,11 +8,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.checking.verify import FAULTS_AT_MOST, THREADS, verify
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.fields import TOKEN
@@ -31,7 +33,18 @@ T = TypeVar("T")
 ROWS_AT_ONCE = 4096
 
 
-def deep_faults(store: StoreReader, threads: int, progress: Callable[[int], None]) -> Iterator[str]:
+def all_faults(store: StoreReader) -> list[str]:
+    """What `verify` finds wrong with a complete store or each member of a collection, and between its objects; one line each."""
+    report = verify(store)
+    faults = [fault.text for fault in report.faults]
+    if any(fault.missing for fault in report.faults):  # the store need not be as large as its manifest says
+        return faults
+    for held in store.held():
+        faults += islice(deep_faults(held.store, THREADS), FAULTS_AT_MOST)
+    return faults
+
+
+def deep_faults(store: StoreReader, threads: int) -> Iterator[str]:
     """What is wrong between the objects of a complete store, one line each."""
     root, manifest = store.root, store.manifest
     yield from _guarded(lambda: _zarr_metadata_faults(root, manifest))
@@ -51,7 +64,7 @@ def deep_faults(store: StoreReader, threads: int, progress: Callable[[int], None
         yield from each(chunks, lambda chunk: _start_faults(store, chunk, parts))
         if sum(refused) != manifest.sizes.rejected:
             yield f"{root.url(layout.REJECTS)} holds {sum(refused)} records, the manifest says {manifest.sizes.rejected}"
-        yield from each(range(manifest.sizes.shards), lambda shard: _shard_faults(store, shard, progress))
+        yield from each(range(manifest.sizes.shards), lambda shard: _shard_faults(store, shard))
 
 
 def _guarded(faults: Callable[[], Iterable[str]]) -> Iterator[str]:
@@ -165,7 +178,7 @@ def _start_faults(store: StoreReader, chunk: int, parts: list[PartRange]) -> Ite
         yield f"{where} is not filled up with zeros"
 
 
-def _shard_faults(store: StoreReader, shard: int, progress: Callable[[int], None]) -> Iterator[str]:
+def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
     """Tokens of the rows against the sentences; vectors that can be decoded; both forms against each other."""
     m = store.manifest
     first, stop = m.shard_range(shard)
@@ -198,7 +211,6 @@ def _shard_faults(store: StoreReader, shard: int, progress: Callable[[int], None
                 yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
         if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
-        progress((hi - lo) * m.row_bytes)
 
 
 def _index_faults(store: StoreReader, shard: int) -> Iterator[str]:
