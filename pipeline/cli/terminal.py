@@ -6,7 +6,6 @@ Tokens, ids, names of files and texts of errors come from anybody (docs/limits.m
 
 import re
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
@@ -83,21 +82,6 @@ def duration(seconds: float) -> str:
     """Seconds as h:mm:ss."""
     whole = int(seconds + 0.5)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-class SpacedLines:
-    """Lines of progress where there is no terminal: new ones only, each at least ``seconds`` after the one before it."""
-
-    def __init__(self, stream: TextIO, seconds: float = LINE_SECONDS) -> None:
-        self._stream, self._seconds = stream, seconds
-        self._line, self._when = "", time.monotonic()
-
-    def show(self, line: str) -> None:
-        """Print a line, unless it is too early for one."""
-        now = time.monotonic()
-        if line != self._line and now - self._when >= self._seconds:
-            self._line, self._when = line, now
-            print(visible(line), file=self._stream, flush=True)
 
 
 @contextmanager

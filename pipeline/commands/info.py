@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -37,58 +36,44 @@ def _info_touches(args: argparse.Namespace) -> locations.Touched:
 def _info(args: argparse.Namespace) -> int:
     """Print what is known; 0 for a complete store, 4 for an unfinished one."""
     from elmo_store.errors import StoreNotFoundError
-    from elmo_store.format import version as versions
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
-    from pipeline.progress.versions import unfinished, unfinished_lines
 
     root = Root(args.url, args.storage_options)
     locations.reach(root, "store")
     try:
         manifest = read_manifest(root)
     except StoreNotFoundError:
-        numbers = versions.numbers(root)
-        begun = unfinished(root, numbers)
-        if numbers:
-            return _of_collection(root, numbers, begun, as_json=args.json)
-        if not begun:
+        if (found := _of_collection(root)) is None:
             raise
-        facts = {"url": str(root), "version": None, "unfinished": begun}
-        lines_ = [f"{root}: a collection without a version yet", *unfinished_lines(begun)]
-        print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(map(in_line, lines_)))
-        return Exit.INCOMPLETE
-    facts = gather(root, manifest)
-    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(lines(root, manifest, facts)))
-    return Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
+        facts, lines, code = found
+    else:
+        facts = gather(root, manifest)
+        lines, code = _lines(root, manifest, facts), Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(map(in_line, lines)))
+    return code
 
 
-def _of_collection(root: "Root", numbers: Sequence[int], begun: Sequence[dict[str, Any]], *, as_json: bool) -> Exit:
-    """The newest version as a store, and what the last ones changed."""
+def _of_collection(root: "Root") -> tuple[dict[str, Any], list[str], Exit] | None:
+    """The newest version as a store, and what the last ones changed: facts, lines, exit code. None if no collection is there."""
     from elmo_store.format import version as versions
-    from pipeline.progress.summary import next_steps
-    from pipeline.progress.versions import described, history, history_lines, unfinished_lines
+    from pipeline.progress.versions import described, history, history_lines, unfinished
 
+    numbers = versions.numbers(root)
+    begun = unfinished(root, numbers)
+    told = [f"  members/{name}" for name in begun]
+    if begun:
+        told.insert(0, "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):")
+    if not numbers:
+        facts: dict[str, Any] = {"url": str(root), "version": None, "unfinished": begun}
+        return (facts, [f"{root}: a collection without a version yet", *told], Exit.INCOMPLETE) if begun else None
     every = [versions.read_version(root, number) for number in numbers[-VERSIONS_SHOWN:]]
-    newest, facts = every[-1], history(every)
-    manifest = newest.store
-    if as_json:
-        names = [member.name for member in newest.members]
-        value = {"url": str(root), "version": newest.number, **manifest.to_json(), "members": names, "versions": facts}
-        value["unfinished"] = begun
-        print(json.dumps(value, indent=2, ensure_ascii=False))
-        return Exit.COMPLETE
-    shown = [
-        f"{described(str(root), newest)}: a collection",
-        f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
-        f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, {manifest.precision}",
-        "versions:",
-        *history_lines(facts),
-        *unfinished_lines(begun),
-        "open it in Python:",
-        *(f"    {line}" for line in next_steps(root, manifest)),
-    ]
-    print("\n".join(in_line(line) for line in shown))
-    return Exit.COMPLETE
+    newest, changes = every[-1], history(every)
+    names = [member.name for member in newest.members]
+    facts = {"url": str(root), "version": newest.number, **newest.store.to_json(), "members": names, "versions": changes}
+    lines = [f"{described(str(root), newest)}: a collection", *_model_lines(newest.store)]
+    lines += ["versions:", *history_lines(changes), *told, *_opening_lines(root, newest.store)]
+    return {**facts, "unfinished": begun}, lines, Exit.COMPLETE
 
 
 def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
@@ -108,52 +93,45 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
     }
 
 
-def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
+def _lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
     """The same for people."""
-    from pipeline.progress.summary import next_steps
-
     counts = manifest.counts
     status = "complete" if manifest.complete else "incomplete"
-    shown = [f"{root}: {status} store of {manifest.kind}, format {manifest.format_version}"]
+    lines = [f"{root}: {status} store of {manifest.kind}, format {manifest.format_version}"]
     if counts is None:
-        shown.append("counts:      not known yet, the job is still reading its input")
+        lines.append("counts:      not known yet, the job is still reading its input")
     else:
-        shown.append(
+        lines += [
             f"counts:      {quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}, "
-            f"{quantity(counts.rows, 'row')}, "
-            f"{quantity(counts.rejected, 'record')} refused, {counts.words_cut:,} words truncated"
-        )
-        shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {quantity(manifest.shard_rows, 'row')} each")
-    bytes_ = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in facts["bytes"].items()) or "none yet"
-    shown += [
+            f"{quantity(counts.rows, 'row')}, {quantity(counts.rejected, 'record')} refused, {counts.words_cut:,} words truncated",
+            f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {quantity(manifest.shard_rows, 'row')} each",
+        ]
+    lines += [*_model_lines(manifest), f"tokenizer:   {manifest.tokenizer}"]
+    if manifest.fields:
+        lines.append(f"fields:      {', '.join(map(str, manifest.fields))}")
+    lines.append("bytes:       " + (", ".join(f"{kind} {human_bytes(n)}" for kind, n in facts["bytes"].items()) or "none yet"))
+    if facts["writer"]:
+        lines.append(f"writer:      {facts['writer']}")
+    if manifest.complete:
+        return lines + _opening_lines(root, manifest)
+    if facts["writer"]:
+        return [*lines, f"follow it:   elmo-store watch {root}"]
+    return [*lines, "continue it: give the command that began it once more"]
+
+
+def _model_lines(manifest: "Manifest") -> list[str]:
+    device = manifest.job.get("gpu") or manifest.job.get("device")
+    return [
         f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
         f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, "
-        f"computed in {manifest.precision}{_on(manifest)}",
-        f"tokenizer:   {manifest.tokenizer}",
-        *([f"fields:      {', '.join(map(str, manifest.fields))}"] if manifest.fields else []),
-        f"bytes:       {bytes_}",
+        f"computed in {manifest.precision}" + (f" on {device}" if device else ""),
     ]
-    if facts["writer"]:
-        shown.append(f"writer:      {facts['writer']}")
-    if manifest.complete:
-        shown += ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]
-    else:
-        shown.append(
-            f"follow it:   elmo-store watch {root}"
-            if facts["writer"]
-            else "continue it: give the command that began it once more"
-        )
-    return [in_line(line) for line in shown]
 
 
-def _on(manifest: "Manifest") -> str:
-    """What the states were computed on, as far as the job says."""
-    device = str(manifest.job.get("device", "auto"))
-    if device == "auto":
-        return ""
-    gpus = manifest.job.get("gpu")
-    names = device.split(",") if gpus is None else str(gpus).split("; ")
-    return f" on {' and '.join(names)}" + (": last bits of their shards differ" if len(names) > 1 else "")
+def _opening_lines(root: "Root", manifest: "Manifest") -> list[str]:
+    from pipeline.progress.summary import next_steps
+
+    return ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]
 
 
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,13 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from elmo_store.collecting import unversioned
-from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.manifest import read_inputs
 from elmo_store.format.version import Version, read_version
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import in_line, quantity
@@ -48,26 +45,9 @@ def history_lines(facts: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def unfinished(root: Root, numbers: Sequence[int]) -> list[dict[str, Any]]:
-    """What is known of members that commands began and no version has."""
+def unfinished(root: Root, numbers: Sequence[int]) -> list[str]:
+    """Names of members that commands began and no version has."""
     named = {member.name for number in numbers[-1:] for member in read_version(root, number).members}
     if set(root.names(layout.MEMBERS)) - named:
         named |= {member.name for number in numbers[:-1] for member in read_version(root, number).members}
-    begun = []
-    for name in unversioned(root, named):
-        own = Root(root.url(layout.member(name)), root.storage_options)
-        files = []
-        with suppress(StoreError):  # its writing had just begun
-            files = [str(file["url"]) for file in read_inputs(own)]
-        begun.append({
-            "member": name,
-            "files": ", ".join(files[:1]) + (f" and {quantity(len(files) - 1, 'more file')}" if len(files) > 1 else ""),
-        })  # fmt: skip
-    return begun
-
-
-def unfinished_lines(begun: Sequence[dict[str, Any]]) -> list[str]:
-    """The same for people."""
-    lines = [f"  members/{one['member']}: of {one['files']}" for one in begun]
-    told = "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):"
-    return [told, *lines] if lines else []
+    return list(unversioned(root, named))

