@@ -5,17 +5,15 @@ import difflib
 import importlib
 import logging
 import os
-import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn
 
 from elmo_store.errors import StoreError
 from pipeline.cli import locations, logs, signals
-from pipeline.cli.arguments import add_option, leaf_of, option_names
+from pipeline.cli.arguments import add_option
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.terminal import escaped
@@ -73,7 +71,7 @@ def package_version() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (argparse ends the process itself, with 2, on bad usage)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    asked = next((argument for argument in arguments if not argument.startswith("-")), "")
+    asked = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     name = f"elmo-store {asked}".rstrip()
     with escaped():
         try:
@@ -99,35 +97,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(asked: str, arguments: list[str]) -> int:
     parser, commands = build_parser({asked})
-    if asked not in commands:
-        parser.parse_args(arguments)  # help, version, or no such command
-        parser.error(f"no command {asked!r}")
-    return _run(parser, commands[asked], arguments)
-
-
-def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]) -> int:
-    leaf, first = leaf_of(parser, arguments)
-    loads = command.loads
+    if not asked:
+        parser.parse_args(arguments)  # help, version, or no such command: each ends the process
+    subparser, command = commands[asked]
+    arguments = arguments[1:]
     beam_args: list[str] = []
-    known = option_names(leaf)
-    if command.takes_beam_options and _unknown_options(leaf, arguments[first:]):
+    known = {name for action in subparser._actions for name in action.option_strings}
+    if command.takes_beam_options and _unknown_options(known, arguments):
         logs.configure()  # before the import: Beam talks while it is imported
-        _say_loading(loads, arguments)
-        loads = ""  # said
         from pipeline.runners.beam_options import beam_flags, split_arguments
 
-        arguments, beam_args = split_arguments(arguments, option_names(leaf))
-        known |= beam_flags().keys()
+        arguments, beam_args = split_arguments(arguments, known)
+        near = known | beam_flags().keys()
+    else:
+        near = known
     # Before what is missing is told: it may be what was misspelled.
-    if unknown := _unknown_options(leaf, arguments[leaf_of(parser, arguments)[1] :]):
-        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, known) for name in unknown))
-    args = parser.parse_args(arguments)
-    args.beam_args = beam_args
-    _check_no_option_is_empty(leaf, args)
+    if unknown := _unknown_options(known, arguments):
+        subparser.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, near) for name in unknown))
+    args = subparser.parse_args(arguments, argparse.Namespace(command=asked, beam_args=beam_args))
+    _check_no_option_is_empty(subparser, args)
     command.check(args)
     locations.check(command.touches(args))
     logs.configure(args.log_level)
-    _say_loading(loads, arguments)
     return int(command.run(args))
 
 
@@ -138,27 +129,11 @@ def _check_no_option_is_empty(leaf: argparse.ArgumentParser, args: argparse.Name
             raise CommandError(Exit.BAD_USAGE, f"{action.option_strings[-1]} is empty: give a value, or leave it out")
 
 
-def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+def _unknown_options(known: Collection[str], arguments: Sequence[str]) -> list[str]:
     """Options that are none of ours: Beam's, or a typing error that only Beam's own list can tell from one."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     names = [option.partition("=")[0] for option in options if option.startswith("--")]
-    return [name for name in names if name not in option_names(leaf)]
-
-
-def _say_loading(what: str, arguments: Sequence[str]) -> None:
-    """A line at once about what takes seconds from here on."""
-    if what and "--quiet" not in arguments:
-        print(f"loading {what} …", file=sys.stderr, flush=True)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Names what may have been meant by a word that it does not know."""
-
-    def error(self, message: str) -> NoReturn:
-        """As argparse's, with the nearest of the choices."""
-        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            message += _meant(match[1], re.findall(r"[\w.-]+", match[2]))
-        super().error(message)
+    return [name for name in names if name not in known]
 
 
 def _meant(word: str, known: Collection[str]) -> str:
@@ -166,9 +141,9 @@ def _meant(word: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Command]]:
-    """The parser with the options of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
-    parser = _Parser(
+def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tuple[argparse.ArgumentParser, Command]]]:
+    """The parser, and those of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
+    parser = argparse.ArgumentParser(
         prog="elmo-store",
         usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
         description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"
@@ -179,19 +154,23 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Co
     )
     parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
-    commands: dict[str, Command] = {}
+    commands = {}
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(
             name, help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
         if name in asked:
-            command = commands[name] = importlib.import_module(f"pipeline.commands.{module}").COMMANDS[name]
+            command = importlib.import_module(f"pipeline.commands.{module}").COMMANDS[name]
             command.add_arguments(subparser)
             subparser.epilog = f"{_wrapped(command.epilog)}\n\n{subparser.epilog}".lstrip("\n")
-            for leaf in leaves(subparser):
-                _add_common(leaf)
-                leaf.usage = _short_usage(leaf)
+            common = subparser.add_argument_group("options of every command")
+            add_option(
+                common, "--log-level", "what is logged on the terminal, Beam's own log too", choices=logs.LEVELS,
+                unset="warning without Beam's",
+            )  # fmt: skip
+            subparser.usage = _short_usage(subparser)
+            commands[name] = subparser, command
     return parser, commands
 
 
@@ -207,29 +186,10 @@ def _listed(group: str) -> str:
     return "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, (_, line) in GROUPS[group].items())])
 
 
-def leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """The parsers of commands without subcommands that are required."""
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    alone = [parser] if not any(action.required for action in below) else []  # `models` is a command, and has `models convert`
-    return [*alone, *(leaf for action in below for sub in action.choices.values() for leaf in leaves(sub))]
-
-
 def _short_usage(parser: argparse.ArgumentParser) -> str:
     """What must be given; the options stand below it in groups, and a typing error is not buried under all of them."""
-    words = [parser.prog]
-    for is_option in (False, True):
-        needed = argparse.ArgumentParser(prog="", add_help=False)
-        for action in parser._actions:
-            is_needed = action.required if is_option else not isinstance(action, argparse._SubParsersAction)
-            if is_needed and bool(action.option_strings) == is_option:
-                needed._add_action(action)
-        words += needed.format_usage().split()[1:]
-    return f"{' '.join(words)} [OPTION …]".replace("%", "%%")
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    common = parser.add_argument_group("options of every command")
-    add_option(
-        common, "--log-level", "what is logged on the terminal, Beam's own log too", choices=logs.LEVELS,
-        unset="warning without Beam's",
-    )  # fmt: skip
+    needed = argparse.ArgumentParser(prog=parser.prog, add_help=False)
+    for action in sorted(parser._actions, key=lambda action: bool(action.option_strings)):
+        if action.required or not action.option_strings:
+            needed._add_action(action)
+    return f"{needed.format_usage().removeprefix('usage: ').strip()} [OPTION …]".replace("%", "%%")

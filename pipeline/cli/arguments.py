@@ -1,13 +1,13 @@
 """Kinds of arguments that several commands take. What a kind refuses is bad usage, told by argparse with the option's name."""
 
 import argparse
+import importlib.util
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.importing import is_installed
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -84,6 +84,11 @@ def check_metrics_port(port: int | None, *, waits: bool) -> None:
         )
 
 
+def is_installed(module: str) -> bool:
+    """Whether the module can be imported, without importing it."""
+    return importlib.util.find_spec(module) is not None
+
+
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress and no summary") -> None:
     """``--quiet``."""
     add_option(parser, "--quiet", help, False)
@@ -96,22 +101,3 @@ def add_store_model(parser: argparse._ActionsContainer, of: str) -> None:
         unset="the packaged one, or one in this folder, of its name", metavar="NAME|FOLDER|URL",
     )  # fmt: skip
 
-
-def leaf_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, int]:
-    """The parser of the (sub)command that ``arguments`` name, and the index of the first argument after that name."""
-    first = 0
-    while (commands := _subcommands(parser)) is not None:
-        named = next((i for i in range(first, len(arguments)) if arguments[i] in commands), None)
-        if named is None:
-            break
-        parser, first = commands[arguments[named]], named + 1
-    return parser, first
-
-
-def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser] | None:
-    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
-
-
-def option_names(parser: argparse.ArgumentParser) -> set[str]:
-    """Every spelling of every option of ``parser``."""
-    return {name for action in parser._actions for name in action.option_strings}

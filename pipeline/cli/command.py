@@ -17,7 +17,6 @@ class Command:
         touches: what it reads and writes, checked before anything large is imported.
         check: raises CommandError for options that make no sense together.
         epilog: of its help.
-        loads: what ``run`` imports that takes seconds, for the line that says so at once.
         takes_beam_options: options that Apache Beam knows are set apart for it.
     """
 
@@ -26,5 +25,4 @@ class Command:
     touches: Callable[[argparse.Namespace], Touched] = lambda _: Touched()
     check: Callable[[argparse.Namespace], None] = lambda _: None
     epilog: str = ""
-    loads: str = ""
     takes_beam_options: bool = False

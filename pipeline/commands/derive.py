@@ -238,8 +238,8 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
 
 
 COMMANDS = {
-    "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, loads="Apache Beam", takes_beam_options=True),
+    "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, takes_beam_options=True),
     "convert": Command(
-        _add_convert_arguments, _convert, _touches, _check, epilog=CONVERT, loads="Apache Beam", takes_beam_options=True
+        _add_convert_arguments, _convert, _touches, _check, epilog=CONVERT, takes_beam_options=True
     ),
 }

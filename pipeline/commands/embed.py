@@ -103,6 +103,6 @@ def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> N
 
 COMMANDS = {
     "embed": Command(
-        _add_arguments, _run, _touches, _check, epilog=EPILOG, loads="PyTorch and Apache Beam", takes_beam_options=True
+        _add_arguments, _run, _touches, _check, epilog=EPILOG, takes_beam_options=True
     )
 }

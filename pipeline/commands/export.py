@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 from elmo_store.exports.formats import FORMATS, LAYERS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_quiet, add_storage_options
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, is_installed
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
-from pipeline.cli.importing import is_installed
 from pipeline.cli.terminal import progress_bar, quantity
 from pipeline.jobs.spec import add_embed_option
 

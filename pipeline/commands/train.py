@@ -297,4 +297,4 @@ def _report(evaluations: "dict[str, Evaluation]", folder: Path, say: Callable[[s
         (folder / HELDOUT).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
-COMMANDS = {"train": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG, loads="PyTorch")}
+COMMANDS = {"train": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG)}

@@ -18,9 +18,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from pipeline.cli.arguments import option_names
 from pipeline.cli.exit_codes import Exit
-from pipeline.main import build_parser, leaves
+from pipeline.main import build_parser
 from pipeline.runners.beam_options import beam_flags, pipeline_options, runner_name, split_arguments
 from tests.clusters.artefacts import missing_tools, resolve
 from tests.clusters.processes import free_port, worker_environment
@@ -258,10 +257,10 @@ def test_a_job_is_tried_again_only_where_that_may_help(overlays: dict[str, Objec
 
 
 def test_the_commands_are_ones_that_the_programs_take(overlays: dict[str, Objects]) -> None:
-    parser, _ = build_parser({"embed"})
-    (embed,) = [leaf for leaf in leaves(parser) if leaf.prog.endswith(" embed")]
+    parser, commands = build_parser({"embed"})
+    known = {name for action in commands["embed"][0]._actions for name in action.option_strings}
     for name, objects in overlays.items():
-        own, beams = split_arguments(arguments(objects), option_names(embed))
+        own, beams = split_arguments(arguments(objects), known)
         options = parser.parse_args(own)
         assert options.device == ("cpu" if name.endswith("cpu") else "cuda")
         assert [*options.inputs, options.output] == (

@@ -15,7 +15,6 @@ from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import Relation, ResolvedLocation, check_apart, check_outside, relation, resolved
 from elmo_store.storage.root import Root
-from pipeline.cli.arguments import leaf_of
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import COMMANDS, build_parser, main
 from tests.pipeline.conftest import Command
@@ -171,14 +170,13 @@ def test_a_model_is_not_converted_onto_itself(store: Store, tiny_model: Path, ca
         refused(store, capsys, "models", "convert", model, "own", "--overwrite")
 
 
-@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS), ("models", "convert")])
+@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS if name != "models"), ("models", "convert")])
 def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...], tmp_path: Path) -> None:
     """Each option whose value is shown as a file, folder, store or URL is among what the command says it touches."""
-    parser, commands = build_parser({command[0]})
-    leaf, _ = leaf_of(parser, command)
-    given = {"action": command[-1]} | {action.dest: action.default for action in leaf._actions}
+    parser, asked = build_parser({command[0]})[1][command[0]]
+    given = {action.dest: action.default for action in parser._actions} | {"action": command[-1]}
     wanted = {}
-    for action in leaf._actions:
+    for action in parser._actions:
         shown = str(action.metavar or (action.dest if not action.option_strings else "")).upper().split("|")
         if {"FILE", "FOLDER", "URL", "STORE", "TEXT", "INPUT", "MODEL"} & {*shown} and action.nargs != 0:
             place = tmp_path / action.dest
@@ -188,7 +186,7 @@ def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...],
     seen = set()
     for without in ((), ("evaluate", "resume")):
         args = argparse.Namespace(**given | dict.fromkeys(without))
-        found = commands[command[0]].touches(args)
+        found = asked.touches(args)
         seen |= {location.url for location in (*found.reads, *found.writes)}
     missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
     assert missing == []
