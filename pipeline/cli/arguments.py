@@ -44,7 +44,6 @@ count, natural = at_least(1), at_least(0)
 threads = bounded(int, "1 to 1024", lambda number: 1 <= number <= 1024)
 port = bounded(int, "1 to 65535", lambda number: 0 < number < 65536)
 above_zero = bounded(float, "a number above 0", lambda number: 0 < number < math.inf)
-not_negative = bounded(float, "a number of 0 or more", lambda number: 0 <= number < math.inf)
 share = bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
 
 
@@ -100,4 +99,3 @@ def add_store_model(parser: argparse._ActionsContainer, of: str) -> None:
         parser, "--model", f"name, folder or URL of the store's model, for {of}",
         unset="the packaged one, or one in this folder, of its name", metavar="NAME|FOLDER|URL",
     )  # fmt: skip
-

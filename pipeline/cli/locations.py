@@ -10,7 +10,6 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,11 +27,14 @@ CONNECT_SECONDS = 10.0
 OTHER_WAYS = ("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_USE_CLIENT_CERTIFICATE")
 
 
+Problem = Callable[[str, str], str | None]  # what a location is called, and its URL → what is wrong with it on this machine
+
+
 @dataclass(frozen=True)
 class Checked(Location):
-    """A location with what must hold of it before the work: ``check`` raises a CommandError."""
+    """A location with what must hold of it before the work."""
 
-    check: Callable[[], None] | None = None
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -46,28 +48,23 @@ class Touched:
 
 def store(url: str, storage_options: Mapping[str, Any] | None, what: str = "STORE") -> Location:
     """A store that is read, where stores can be: on this machine a folder."""
-    return Checked(what, url, storage_options, check=partial(_check_store, url))
+    return Checked(what, url, storage_options, problem=_store_problem)
 
 
 def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None) -> Location:
     """A file that is read, which on this machine is there."""
-    return Checked(what, path, storage_options, check=partial(_check_file, what, path))
+    return Checked(what, path, storage_options, problem=_file_problem)
 
 
 def output(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "output") -> Location:
     """A folder that is written, where outputs can be: on this machine no file, nor below one."""
-    return Checked(what, url, storage_options, check=partial(check_output, what, url))
-
-
-def result(what: str, path: str) -> Location:
-    """A file that is written: on this machine no folder, nor below a file."""
-    return Checked(what, path, check=partial(check_result, what, path))
+    return Checked(what, url, storage_options, problem=_output_problem)
 
 
 def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
     """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
     return [
-        Checked(what, _looked_into(url), storage_options, leaves_out=True, check=partial(_check_input, url))
+        Checked(what, _looked_into(url), storage_options, leaves_out=True, problem=lambda _, __, url=url: _input_problem(url))
         for url in urls
         if url != "-"  # standard input
     ]
@@ -76,7 +73,7 @@ def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what:
 def model(spec: str | None, what: str = "--model") -> list[Location]:
     """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
     is_path = spec and (os.path.lexists(spec) or (not spec.startswith("http") and (os.sep in spec or is_url(spec))))
-    return [Checked(what, spec, check=partial(_check_model, what, spec))] if spec and is_path else []
+    return [Checked(what, spec, problem=_model_problem)] if spec and is_path else []
 
 
 def is_url(location: str) -> bool:
@@ -88,54 +85,65 @@ def is_url(location: str) -> bool:
     return names_filesystem(location)
 
 
-def _check_input(url: str) -> None:
+def _input_problem(url: str) -> str | None:
     _check_no_password(url)  # of a glob too, whose location is the folder before it
     if is_url(url) or os.path.exists(url):
-        return
+        return None
     if not glob.has_magic(url):
-        raise CommandError(Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name")
-    if not any(glob.iglob(url, recursive=True)):
-        raise CommandError(Exit.BAD_LOCATION, f"{url}: no file or folder has such a name: check the pattern")
+        return f"{url}: there is no such file or folder: check the name"
+    return None if any(glob.iglob(url, recursive=True)) else f"{url}: no file or folder has such a name: check the pattern"
 
 
-def _check_file(what: str, path: str) -> None:
-    if not is_url(path) and not os.path.isfile(path):
-        why = "it is not a file: name a file" if os.path.exists(path) else "there is no such file: check the name"
-        raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: {why}")
+def _file_problem(what: str, path: str) -> str | None:
+    if is_url(path) or os.path.isfile(path):
+        return None
+    why = "it is not a file: name a file" if os.path.exists(path) else "there is no such file: check the name"
+    return f"{what} {path}: {why}"
 
 
-def _check_store(url: str) -> None:
-    _check_protocol(url)
-    if not is_url(url) and not os.path.isdir(url):
-        why = "it is a file; name the store's folder" if os.path.exists(url) else "no such folder; check the name"
-        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {url}: {why}")
+def _model_problem(what: str, spec: str) -> str | None:
+    if is_url(spec) or os.path.exists(spec):
+        return None
+    raise CommandError(Exit.BAD_USAGE, f"{what}: there is no folder or file {spec}; `elmo-store models` lists names")
 
 
-def check_output(what: str, url: str) -> None:
-    """CommandError (bad location) if no output can be at ``url``: a file server, a file of this machine or a place below one."""
-    _check_protocol(url)
-    if not is_url(url) and (file := _file_in_the_way(url)):
-        why = "is a file" if file == os.path.abspath(url) else f"lies below {file}, which is a file"
-        raise CommandError(Exit.BAD_LOCATION, f"the {what} {url} {why}: name a folder, new or of the same job")
-
-
-def _check_protocol(url: str) -> None:
+def _store_problem(_: str, url: str) -> str | None:
     if is_url(url):
-        from elmo_store.storage.filesystems import check_store_location
+        return _protocol_problem(url)
+    if os.path.isdir(url):
+        return None
+    why = "it is a file; name the store's folder" if os.path.exists(url) else "no such folder; check the name"
+    return f"there is no store at {url}: {why}"
 
-        try:
-            check_store_location(url)
-        except StoreError as error:
-            raise CommandError(Exit.BAD_LOCATION, str(error)) from None
+
+def _output_problem(what: str, url: str) -> str | None:
+    if is_url(url):
+        return _protocol_problem(url)
+    if (file := _file_in_the_way(url)) is None:
+        return None
+    why = "is a file" if file == os.path.abspath(url) else f"lies below {file}, which is a file"
+    return f"the {what} {url} {why}: name a folder, new or of the same job"
 
 
-def check_result(what: str, path: str) -> None:
-    """CommandError (bad location) if no output can be at ``path``, a folder of this machine, or a place below a file."""
-    _check_protocol(path)
-    if not is_url(path) and os.path.isdir(path):
-        raise CommandError(Exit.BAD_LOCATION, f"the {what} {path} is a folder: name a file")
-    if not is_url(path) and not os.path.exists(path) and (file := _file_in_the_way(path)):
-        raise CommandError(Exit.BAD_LOCATION, f"the {what} {path} lies below {file}, which is a file: name a file in a folder")
+def _result_problem(what: str, path: str) -> str | None:
+    if is_url(path):
+        return _protocol_problem(path)
+    if os.path.isdir(path):
+        return f"the {what} {path} is a folder: name a file"
+    if not os.path.exists(path) and (file := _file_in_the_way(path)):
+        return f"the {what} {path} lies below {file}, which is a file: name a file in a folder"
+    return None
+
+
+def _protocol_problem(url: str) -> str | None:
+    """Why no output and no store can be at ``url``; None where one can."""
+    from elmo_store.storage.filesystems import check_store_location
+
+    try:
+        check_store_location(url)
+    except StoreError as error:
+        return str(error)
+    return None
 
 
 def _file_in_the_way(path: str) -> str | None:
@@ -146,19 +154,21 @@ def _file_in_the_way(path: str) -> str | None:
     return None if os.path.isdir(there) else there
 
 
-def _check_model(what: str, spec: str) -> None:
-    if not is_url(spec) and not os.path.exists(spec):
-        raise CommandError(Exit.BAD_USAGE, f"{what}: there is no folder or file {spec}; `elmo-store models` lists names")
+def check_written(what: str, path: str, *, folder: bool) -> None:
+    """CommandError (bad location) if no output, a ``folder`` or a file, can be at ``path``."""
+    if problem := (_output_problem if folder else _result_problem)(what, path):
+        raise CommandError(Exit.BAD_LOCATION, problem)
 
 
 def check(touched: Touched) -> None:
     """CommandError for a location that is misspelled, missing or not answering, OverlapError for an output within an input."""
     locations = [*touched.writes, *touched.reads]
-    _check_spelling(locations)
+    for location in locations:
+        _check_spelling(location)
     for location in [*locations, *touched.own]:
         _check_no_password(location.url)
-        if isinstance(location, Checked) and location.check is not None:
-            location.check()
+        if isinstance(location, Checked) and location.problem and (problem := location.problem(location.what, location.url)):
+            raise CommandError(Exit.BAD_LOCATION, problem)
     check_answers(locations)
     _check_no_overlap(touched)
 
@@ -175,26 +185,23 @@ def _check_no_password(url: str) -> None:
             )
 
 
-def _check_spelling(locations: Iterable[Location]) -> None:
+def _check_spelling(location: Location) -> None:
     """CommandError for an empty location, an unknown protocol, and ``s3:/bucket``, which would be a folder ``s3:`` here."""
-    for location in locations:
-        if not location.url.strip():
-            raise CommandError(Exit.BAD_USAGE, f"{location.what} is empty: name a folder, a file or a URL")
-        match = re.match(r"([a-z][a-z0-9+]*):/(/?)", location.url)
-        if match is None:
-            continue
-        from elmo_store.storage.filesystems import is_protocol
+    if not location.url.strip():
+        raise CommandError(Exit.BAD_USAGE, f"{location.what} is empty: name a folder, a file or a URL")
+    match = re.match(r"([a-z][a-z0-9+]*):/(/?)", location.url)
+    if match is None:
+        return
+    from elmo_store.storage.filesystems import is_protocol
 
-        protocol, is_known = match[1], is_protocol(match[1])
-        if match[2] and not is_known:
-            why = f"can't be used: fsspec knows no protocol {protocol}: check its spelling"
-            raise CommandError(Exit.BAD_LOCATION, f"the {location} {why}")
-        if is_known and not match[2]:
-            meant = f"{protocol}://{'/' if protocol in ('file', 'local') else ''}{location.url[match.end() :]}"
-            raise CommandError(
-                Exit.BAD_LOCATION,
-                f"the {location} has one slash where a URL has two: write {meant}, or ./{location.url} for a folder here",
-            )
+    protocol, is_known = match[1], is_protocol(match[1])
+    if match[2] and not is_known:
+        why = f"can't be used: fsspec knows no protocol {protocol}: check its spelling"
+        raise CommandError(Exit.BAD_LOCATION, f"the {location} {why}")
+    if is_known and not match[2]:
+        meant = f"{protocol}://{'/' if protocol in ('file', 'local') else ''}{location.url[match.end() :]}"
+        text = f"the {location} has one slash where a URL has two: write {meant}, or ./{location.url} for a folder here"
+        raise CommandError(Exit.BAD_LOCATION, text)
 
 
 def check_answers(locations: Iterable[Location]) -> None:

@@ -6,7 +6,6 @@
 import argparse
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -118,23 +117,19 @@ def _mix_touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([*stores.reads, *weights], stores.writes)
 
 
-def _run(args: argparse.Namespace, manifest_of: "Callable[[Store], Manifest]") -> int:
-    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began.
-
-    ``manifest_of`` the source: the output's, incomplete.
-    """
+def _convert(args: argparse.Namespace) -> int:
+    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     from pipeline.jobs.derive_job import run_job
 
-    return run_job(args, manifest_of)
-
-
-def _convert(args: argparse.Namespace) -> int:
-    return _run(args, partial(_converted_manifest, args))
+    return run_job(args, partial(_converted_manifest, args))
 
 
 def _mix(args: argparse.Namespace) -> int:
+    """As `_convert`, or pool here or on a runner."""
     if args.pool is None:
-        return _run(args, partial(_mixed_manifest, args))
+        from pipeline.jobs.derive_job import run_job
+
+        return run_job(args, partial(_mixed_manifest, args))
     if not args.beam_args:
         return _pool(args)
     from pipeline.jobs import pool_job
@@ -239,7 +234,5 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
 
 COMMANDS = {
     "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, takes_beam_options=True),
-    "convert": Command(
-        _add_convert_arguments, _convert, _touches, _check, epilog=CONVERT, takes_beam_options=True
-    ),
+    "convert": Command(_add_convert_arguments, _convert, _touches, _check, epilog=CONVERT, takes_beam_options=True),
 }

@@ -19,10 +19,6 @@ FnApiRunner. Rerun an interrupted command to resume it.
 """
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    spec.add_arguments(parser, local=True)
-
-
 def _check(args: argparse.Namespace) -> None:
     spec.parse(args)
     check_metrics_port(args.metrics_port, waits=not args.no_wait)
@@ -101,8 +97,4 @@ def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> N
         say_next(root, version.store)
 
 
-COMMANDS = {
-    "embed": Command(
-        _add_arguments, _run, _touches, _check, epilog=EPILOG, takes_beam_options=True
-    )
-}
+COMMANDS = {"embed": Command(spec.add_arguments, _run, _touches, _check, epilog=EPILOG, takes_beam_options=True)}

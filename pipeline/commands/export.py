@@ -49,7 +49,7 @@ def _check(args: argparse.Namespace) -> None:
     """CommandError for a file where a folder goes, and HDF5 without h5py."""
     form = FORMATS[args.format]
     if form.folder:
-        locations.check_output("output", args.output)
+        locations.check_written("output", args.output, folder=True)
     if form.writer.startswith("hdf5.") and not is_installed("h5py"):
         remedy = "pip install '.[export]' in elmo-store's checkout"
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
@@ -62,7 +62,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 def _run(args: argparse.Namespace) -> int:
     if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
-        locations.check_result("output", args.output)  # here: that it is the store itself is told first
+        locations.check_written("output", args.output, folder=False)  # here: that it is the store itself is told first
     return write_export(args, args.format, layers=args.layers, weight_set=args.weight_set, dtype=args.dtype or "")
 
 

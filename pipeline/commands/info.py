@@ -103,7 +103,8 @@ def _lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[st
     else:
         lines += [
             f"counts:      {quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}, "
-            f"{quantity(counts.rows, 'row')}, {quantity(counts.rejected, 'record')} refused, {counts.words_cut:,} words truncated",
+            f"{quantity(counts.rows, 'row')}, {quantity(counts.rejected, 'record')} refused, "
+            f"{counts.words_cut:,} words truncated",
             f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {quantity(manifest.shard_rows, 'row')} each",
         ]
     lines += [*_model_lines(manifest), f"tokenizer:   {manifest.tokenizer}"]

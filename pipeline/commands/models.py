@@ -11,19 +11,20 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
-    convert = actions.add_parser(
-        "convert",
-        help="write any model as weights.safetensors and options.json",
-        description="Write a model, in whatever form it is, as FOLDER/weights.safetensors and FOLDER/options.json.",
-    )
+    convert = parser.add_argument_group("convert", "write a model, whatever its form, as weights.safetensors and options.json")
+    convert.add_argument("action", nargs="?", choices=("convert",), metavar="convert", help="without it: list the models")
     convert.add_argument(
-        "model", metavar="MODEL",
-        help="what --model takes, or a folder of ELMoForManyLangs or of bilm-tf's training",
-    )  # fmt: skip
-    convert.add_argument("output", metavar="FOLDER", help="folder for the two files, new or not")
+        "model", nargs="?", metavar="MODEL", help="what --model takes, or a folder of ELMoForManyLangs or of bilm-tf's training"
+    )
+    convert.add_argument("output", nargs="?", metavar="FOLDER", help="folder for the two files, new or not")
     add_option(convert, "--dtype", "precision of the weights as written", "float32", choices=("float32", "float16"))
     add_option(convert, "--overwrite", "replace the two files where they exist", False, "refuse")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """CommandError (bad usage) for a conversion of nothing, or to nowhere."""
+    if args.action == "convert" and args.output is None:
+        raise CommandError(Exit.BAD_USAGE, "give MODEL and FOLDER: elmo-store models convert MODEL FOLDER")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
@@ -72,4 +73,4 @@ def _convert(args: argparse.Namespace) -> int:
     return Exit.COMPLETE
 
 
-COMMANDS = {"models": Command(_add_arguments, _run, _touches)}
+COMMANDS = {"models": Command(_add_arguments, _run, _touches, _check)}

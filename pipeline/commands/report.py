@@ -36,7 +36,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 def _run(args: argparse.Namespace) -> int:
     if args.output is not None:
-        locations.check_result("--output", args.output)  # here: that it is the store itself is told first
+        locations.check_written("--output", args.output, folder=False)  # here: that it is the store itself is told first
     store = locations.open_store(args.store, args.storage_options)
     try:
         print(write_report(store.root, args.output))

@@ -1,7 +1,7 @@
 """``elmo-store verify STORE``: is a store what it says? Reads every object and reports every fault."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, natural
@@ -36,7 +36,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 def _run(args: argparse.Namespace) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is not a complete store."""
-    from elmo_store.checking.verify import Fault, verify
+    from elmo_store.checking.verify import verify
     from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError
 
     if args.quick and args.recompute:
@@ -50,43 +50,36 @@ def _run(args: argparse.Namespace) -> int:
         return Exit.DAMAGED
     with progress_bar("B", quiet=args.quiet) as bar:
         report = verify(store, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None)
-    faults = list(report.faults)
-    recomputed: dict[str, Any] = {}
+    faults, recomputed = [fault.text for fault in report.faults], ""
     if args.recompute:
-        from pipeline.jobs.recompute import RecomputeError, recompute
+        from pipeline.jobs.recompute import recompute
 
         try:
             result = recompute(store, args.recompute, model=args.model)
-        except RecomputeError as error:
-            raise CommandError(Exit.BAD_USAGE, str(error)) from error
         except StoreError:
             if not faults:  # otherwise it is one of them
                 raise
         else:
-            recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}
-            faults += [Fault(text) for text in result.faults]
+            faults += result.faults
+            recomputed = (
+                f"\nrecomputed: {quantity(result.n_sentences, 'sentence')}, {result.n_equal} with the same bytes, "
+                f"largest difference {result.largest:g}"
+            )
     if faults or not args.quiet:
-        print(_as_text(report, faults, recomputed, args.quick))
+        print("\n".join([*map(in_line, faults), _summary(report, len(faults), args.quick)]) + recomputed)
     return Exit.DAMAGED if faults else Exit.COMPLETE
 
 
-def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any], quick: bool) -> str:
+def _summary(report: "VerifyReport", n_faults: int, quick: bool) -> str:
     how = "read and compared with their checksums"
     if quick:
         how = f"listed, none read; {report.objects - report.by_size:,} compared by size and ETag or time"
         if report.by_size:
             how += f", {report.by_size:,} by size alone"
-    lines = [in_line(fault.text) for fault in faults]
-    lines.append(
-        f"{'damaged' if faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "
-        f"{quantity(report.sentences, 'sentence')} in {quantity(report.shards, 'shard')}; {quantity(len(faults), 'fault')}"
+    return (
+        f"{'damaged' if n_faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "
+        f"{quantity(report.sentences, 'sentence')} in {quantity(report.shards, 'shard')}; {quantity(n_faults, 'fault')}"
     )
-    if recomputed:
-        lines.append(
-            f"recomputed: {quantity(recomputed['sentences'], 'sentence')}, {recomputed['same_bytes']} with the same bytes, "
-            f"largest difference {recomputed['largest_difference']:g}"
-        )
-    return "\n".join(lines)
 
 
 COMMANDS = {"verify": Command(_add_arguments, _run, _touches, epilog=EPILOG)}

@@ -131,9 +131,6 @@ def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: in
     if computing is None:
         return
     yield f"  computing about {duration(computing)} with {workers} worker(s)"
-    if options.price_per_hour is not None:
-        cost = options.price_per_hour * workers * (reading + computing) / 3600
-        yield f"  cost      about {cost:,.2f} at the price given for an hour of a worker"
 
 
 def _measured(options: EmbedOptions, source: Input) -> float:

@@ -85,16 +85,10 @@ def device_of_engine(asked: str, runner: PipelineOptions) -> str:
 
 
 def resolve_precision(asked: str, device: str) -> str:
-    """``auto`` is tf32 on a GPU and float32 on a CPU; says so."""
+    """``auto`` is tf32 on a GPU and float32 on a CPU."""
     if asked != "auto":
         return asked
-    chosen = "tf32" if device == "cuda" else "float32"
-    faster = {
-        "cuda": "bfloat16 is, on paper, 1.8 × as fast",
-        "cpu": "bfloat16 is twice as fast where a CPU has it",
-    }[device]
-    _LOG.info("precision %s (device %s); %s: docs/development/performance.md says what it costs", chosen, device, faster)
-    return chosen
+    return "tf32" if device == "cuda" else "float32"
 
 
 def check_precision(asked: str, device: str) -> None:

@@ -20,16 +20,13 @@ from model.engine.settings import EngineSettings
 from model.errors import ModelError
 from model.files.registry import load_model, local_spec
 from model.start_state import StartState
+from pipeline.cli.exit_codes import CommandError, Exit
 
 # Largest difference that other hardware explains, by the precision that the states were computed in. Wrong sentences, layers or
 # weights differ by far more.
 TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "bfloat16": 1e-1, "int8": 4e-1}
 # What storing numbers so adds, relative to the largest of a vector: of int8 half a step, and what float32 adds to it.
 ROUNDING = {"float32": 0.0, "float16": 2.0**-10, "int8": 0.501 / 127}
-
-
-class RecomputeError(Exception):
-    """The store's vectors can't be computed again here; says why, and what would help."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,14 @@ class Recomputed:
 def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Recomputed:
     """Compute ``n_sentences`` random sentences of ``store`` that have tokens again, the same ones every time.
 
-    ``model``: where the model is, by default one of this machine that has the store's name for it. RecomputeError for
+    ``model``: where the model is, by default one of this machine that has the store's name for it. CommandError for
     a mixed store, or if the model is not the store's.
     """
     manifest = store.manifest
     if manifest.kind != "states":
-        raise RecomputeError(f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute")
+        raise CommandError(
+            Exit.BAD_USAGE, f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute"
+        )
     weights = _weights(store, model)
     start = StartState.from_bytes(store.held()[0].store.root.get(START_STATE))
     precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
@@ -79,11 +78,14 @@ def _weights(store: Store, model: str | None) -> Any:
     try:
         _, weights = load_model(model or local_spec(where))
     except (ModelError, OSError) as error:
-        raise RecomputeError(f"the model {where} can't be loaded ({error}): say where it is with --model") from error
+        raise CommandError(
+            Exit.BAD_USAGE, f"the model {where} can't be loaded ({error}): say where it is with --model"
+        ) from error
     if weights.fingerprint != store.manifest.model.fingerprint:
-        raise RecomputeError(
+        raise CommandError(
+            Exit.BAD_USAGE,
             f"the model {where} has the fingerprint {weights.fingerprint}, the store's was {store.manifest.model.fingerprint}: "
-            "say where the store's own model is with --model"
+            "say where the store's own model is with --model",
         )
     return weights
 

@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import add_option, json_object, not_negative, port, threads
+from pipeline.cli.arguments import add_option, count, json_object, port, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -34,8 +34,7 @@ def _option(group: str, help: str, default: Any = None, unset: str | None = "", 
     ``settings``: argparse's ``type``, ``choices``, ``metavar``, and
     ``formats``: the input formats that use it, without which every format does, ``formats_of`` those of some of its choices;
     ``read``: it is the reader's, a field of `ReadSettings` of the same name;
-    ``job``: it makes two jobs different, so that it stands in the manifest; ``least``: a number may not be below it;
-    ``local``: of this command alone, no parameter of a template.
+    ``job``: it makes two jobs different, so that it stands in the manifest.
     """
     shown = settings.get("type") is not json_object  # those may hold secrets
     return field(default=default, metadata={"group": group, "help": help, "unset": unset, **settings}, repr=shown)
@@ -46,7 +45,6 @@ _write = partial(_option, "writing")
 _compute = partial(_option, "computing")
 _storage = partial(_option, "storage and screen")
 _cluster = partial(_option, "clusters and clouds")
-_size = partial(_option, "before the work", local=True)
 
 
 @dataclass(frozen=True)
@@ -152,11 +150,11 @@ class EmbedOptions:
         choices=("auto", "cpu", "cuda"), job=True,
     )  # fmt: skip
     threads: int | None = _compute(
-        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads, least=1,
+        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads,
     )  # fmt: skip
     workers: int | None = _compute(
         "processes on this machine, each with a model and its share of the cores; with --dry-run machines like this one",
-        unset="1", type=int, least=1, local=True,
+        unset="1", type=count,
     )  # fmt: skip
     accelerator: str = _compute(
         "with --device cuda: Dataflow's resource hint for workers that embed; newer GPUs need their machine_type in it",
@@ -180,13 +178,10 @@ class EmbedOptions:
     shared_disk: bool = _cluster(
         "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
     )
-    dry_run: bool = _size(
-        "read a sample of the input, print its first sentences and the job's tokens, shards, bytes, time and cost, and end; "
-        "nothing is written (Beam's --dry_run, with an underscore, is refused)", False,
+    dry_run: bool = _option(
+        "before the work", "read a sample of the input, print its first sentences and the job's tokens, shards, bytes and "
+        "time, and end; nothing is written (Beam's --dry_run, with an underscore, is refused)", False,
     )  # fmt: skip
-    price_per_hour: float | None = _size(
-        "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=not_negative
-    )
 
     @property
     def place(self) -> str:
@@ -238,18 +233,17 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
-    """The options of ``embed``, in their groups; with ``local`` those too that no template has."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``embed``, in their groups."""
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
     )
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
     for option in _marked("group"):
         title = option.metadata["group"]
-        if local or "local" not in option.metadata:
-            if title not in groups:
-                groups[title] = parser.add_argument_group(title)
-            add_embed_option(groups[title], option.name)
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        add_embed_option(groups[title], option.name)
 
 
 def add_embed_option(parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
@@ -279,12 +273,6 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
         near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
         problems.append(f"--shard-rows {rows} is not a multiple of {ZARR_CHUNK_ROWS} rows: use {near}")
-    for option in _marked("least"):
-        value, least = getattr(options, option.name), option.metadata["least"]
-        if value is not None and value < least:
-            problems.append(f"{flag(option.name)} {value} leaves nothing to do: give {least} or more, or leave it out")
-    if options.price_per_hour is not None and not options.dry_run:
-        problems.append("--price-per-hour belongs to --dry-run: leave it out, or add that")
     if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
     if options.keep_fields is not None and not options.keep_fields.strip(" ,"):

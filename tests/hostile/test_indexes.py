@@ -40,7 +40,8 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from model.files import locate
-    from pipeline.jobs.recompute import RecomputeError, recompute
+    from pipeline.cli.exit_codes import CommandError
+    from pipeline.jobs.recompute import recompute
 
     def asked(*arguments: Any) -> Any:
         raise AssertionError(f"{arguments} was opened")
@@ -50,7 +51,7 @@ def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypat
     store = elmo_store.open(written.root.url())
     with pytest.raises(BadRequestError, match="--model"):
         embed_own("the bank", store.manifest)
-    with pytest.raises(RecomputeError, match="--model"):
+    with pytest.raises(CommandError, match="--model"):
         recompute(store, 1)
     with pytest.raises(UnknownModelError):
         local_spec(name)

@@ -21,7 +21,6 @@ ON_A_STORE = {
     "verify": "verify {}",
     "report": "report {}",
     "explore": "explore {}",
-    "index": "index {}",
     "mix": "mix {} --weights w.json --output out",
     "mix --pool": "mix {} --weights w.json --output out --pool mean",
     "convert": "convert {} --output out",
