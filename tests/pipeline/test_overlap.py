@@ -112,12 +112,8 @@ def test_weights_are_not_written_over(store: Store, capsys: pytest.CaptureFixtur
     weights = store.base / "out" / "weights.json"
     weights.parent.mkdir()
     weights.write_text(WEIGHTS, encoding="utf-8")
-    (store.base / "same.json").hardlink_to(weights)
     asked = [str(store.path), "--weights", str(weights), "--quiet", "--overwrite", "--output"]
     assert "--weights" in refused(store, capsys, "mix", *asked, "out")
-    for output in (str(weights), "same.json"):
-        refused(store, capsys, "export", *asked, output, "--format", "npz")
-    refused(store, capsys, "export", *asked, "out", "--format", "safetensors")
 
 
 def test_a_report_does_not_replace_an_object(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
