@@ -15,7 +15,6 @@ import numpy.typing as npt
 from numcodecs.vlen import VLenUTF8  # type: ignore[import-untyped]
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
-from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Int8Rows
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from zarr.abc.codec import BytesBytesCodec
 
 TOKENS_AT_ONCE = 2048
-MOST_TOKEN_BYTES, MOST_TOKEN_RATIO = 1 << 28, 250  # that a chunk of tokens decompresses to: the larger of the two
 Int64 = npt.NDArray[np.int64]
 ATTRIBUTES = {"format": "elmo-store", "format_version": layout.FORMAT_VERSION}
 
@@ -136,10 +134,7 @@ def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tupl
     # Some at a time, as the codec keeps the interpreter's lock: their number in 4 bytes, then each with its own length.
     some = (VLenUTF8().encode(rows[first : first + TOKENS_AT_ONCE]) for first in range(0, len(rows), TOKENS_AT_ONCE))
     data = len(rows).to_bytes(4, "little") + b"".join(memoryview(part)[4:] for part in some)
-    stored = bytes(Zstd(level=1).encode(data))
-    if len(data) > most_token_bytes(len(stored)):
-        raise StoreError(f"the tokens of shard {shard} have {len(data):,} bytes, more than readers take: are they words?")
-    return layout.zarr_token_chunk(shard), stored
+    return layout.zarr_token_chunk(shard), bytes(Zstd(level=1).encode(data))
 
 
 def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tuple[str, bytes]:
@@ -147,8 +142,3 @@ def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tup
     whole = np.zeros(manifest.sentence_chunk, "<i8")
     whole[: len(entries)] = entries
     return layout.zarr_sentence_chunk(chunk), bytes(Zstd(level=1).encode(whole))
-
-
-def most_token_bytes(stored_bytes: int) -> int:
-    """Bytes that a chunk of tokens of ``stored_bytes`` may decompress to."""
-    return max(MOST_TOKEN_BYTES, MOST_TOKEN_RATIO * stored_bytes)

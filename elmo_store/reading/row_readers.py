@@ -234,12 +234,6 @@ class ByZarr(RowReader):
 
         return arrays(self._root, self._manifest)
 
-    def tokens(self, shard: int) -> list[str]:
-        """The array ``token`` of the rows of a shard. ShardMissingError, ShardCorruptError."""
-        first, stop = self._manifest.shard_range(shard)
-        with errors_name(self._root, layout.zarr_token_chunk(shard), ZARR_ERRORS):
-            return [str(token) for token in self._arrays["token"][first:stop]]
-
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
         """See `RowReader.fill`."""
         by_shard: dict[int, list[tuple[int, int, int]]] = {}
@@ -306,16 +300,6 @@ class ByParquet(RowReader):
             for key, decoded in zip(some, self._groups.get_all(some, self._read_groups), strict=True):
                 for low, high, place in by_group[key]:
                     rows[place : place + high - low] = decoded[low:high]
-
-    def columns(self, names: Sequence[str], first: int, stop: int) -> pa.Table:
-        """Columns of these rows; row groups are not kept."""
-        tables = []
-        for shard, low, high, _ in self._pieces([(first, stop, 0)]):
-            footer = self._footers.get(shard, self._read_footers)
-            groups = range(bisect_right(footer.firsts, low) - 1, bisect_right(footer.firsts, high - 1))
-            request = GroupsOf(layout.states_part(shard), footer.metadata, tuple(groups), tuple(names))
-            tables.append(read_tables(self._root, [request])[0].slice(low - footer.firsts[groups[0]], high - low))
-        return pa.concat_tables(tables)
 
     def _read_groups(self, keys: list[Group]) -> list[Stored]:
         m, requests, groups_of = self._manifest, [], dict[int, list[int]]()

@@ -15,7 +15,7 @@ from zarr.storage import MemoryStore, WrapperStore
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.zarr_form import metadata, most_token_bytes
+from elmo_store.forms.zarr_form import metadata
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 
@@ -28,7 +28,7 @@ def arrays(root: Root, manifest: Manifest) -> zarr.Group:
 
 
 class _Objects(WrapperStore[MemoryStore]):
-    """The objects that zarr reads. Those of chunks must be there: zarr would take one that is lost for zeros."""
+    """The objects of states and scales. All must be there: zarr would take one that is lost for zeros."""
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         known: dict[str, Buffer] = {
@@ -62,14 +62,11 @@ class _Objects(WrapperStore[MemoryStore]):
         if isinstance(asked, RangeByteRequest):
             chunk = bytearray(asked.end - asked.start)
             self._root.read_ranges([Range(rel, asked.start, memoryview(chunk))])
-            self._check(bytes(chunk[:18]), len(chunk))
+            self._check(bytes(chunk[:18]))
             return bytes(chunk)
         data = self._root.get(rel)
-        if array in ("states", "scale"):
-            for start, length in self._index(array, int(number), data).reshape(-1, 2).tolist():
-                self._check(data[start : start + 18], length)
-        else:
-            self._check(data[:18], len(data))
+        for start, _ in self._index(array, int(number), data).reshape(-1, 2).tolist():
+            self._check(data[start : start + 18])
         return data[asked.offset :] if isinstance(asked, OffsetByteRequest) else data
 
     def _index(self, array: str, shard: int, data: bytes) -> npt.NDArray[np.int64]:
@@ -78,14 +75,14 @@ class _Objects(WrapperStore[MemoryStore]):
         n_parts, used = len(m.states) if array == "states" else 1, -(-(stop - first) // m.chunk_rows)
         return zarr_shard.parse_index(data, m.shard_rows // m.chunk_rows, n_parts, used)
 
-    def _check(self, head: bytes, stored_bytes: int) -> None:
+    def _check(self, head: bytes) -> None:
         """ValueError if a chunk that begins with these bytes says that it decompresses to more than it may.
 
         https://www.rfc-editor.org/rfc/rfc8878#name-frame-header
         """
         m = self._manifest
-        most = max(m.chunk_rows * m.row_bytes, most_token_bytes(stored_bytes))
-        if head[:4] == _ZSTD and len(head) == 18:
+        most = m.chunk_rows * m.row_bytes
+        if m.compression == "zstd" and head[:4] == _ZSTD and len(head) == 18:
             single, kind, dictionary = head[4] >> 5 & 1, head[4] >> 6, (0, 1, 2, 4)[head[4] & 3]
             size, first = (single, 2, 4, 8)[kind], 5 + (1 - single) + dictionary
             says = int.from_bytes(head[first : first + size], "little") + 256 * (size == 2)

@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
+from numcodecs.vlen import VLenUTF8  # type: ignore[import-untyped]
+from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 from elmo_store.checking.verify import FAULTS_AT_MOST, THREADS, verify
 from elmo_store.errors import StoreError
@@ -22,7 +25,6 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.zarr_form import metadata
-from elmo_store.reading.row_readers import ByParquet, ByZarr
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index, read_sentence_chunks
 from elmo_store.reading.store import StoreReader
@@ -187,7 +189,7 @@ def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
     own_tokens: list[str] = []
     if "zarr" in readers:
         yield from _index_faults(store, shard)
-        own_tokens = ByZarr(store.root, m).tokens(shard)
+        own_tokens = VLenUTF8().decode(Zstd().decode(store.root.get(layout.zarr_token_chunk(shard)))).tolist()[: stop - first]
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
         tokens, sentence, index = text_of_rows(store, lo, hi)
@@ -196,7 +198,8 @@ def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
         if "zarr" in readers:
             stored_tokens["zarr"] = own_tokens[lo - first : hi - first]
         if "parquet" in readers:
-            stored = ByParquet(store.root, m).columns(["token", *columns], lo, hi)
+            stored = pq.read_table(BytesIO(store.root.get(layout.states_part(shard))), columns=["token", *columns])
+            stored = stored.slice(lo - first, hi - lo)
             stored_tokens["parquet"] = stored["token"].to_pylist()
             for name, wanted in columns.items():
                 if not np.array_equal(stored[name].to_numpy(), wanted):
