@@ -6,11 +6,9 @@ serves light, dark and paper.
 
 import html
 import io
-import logging
 import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -27,9 +25,10 @@ if TYPE_CHECKING:
 
 # A colour as Matplotlib draws it → the CSS variable that stands for it. Series colours can be told apart by the colour-blind.
 INK, FAINT, PAPER = "#1b1f24", "#8a94a0", "#fefefe"
-SERIES = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00", "#4a55c4", "#c23a3a")
+SERIES = ("#0b6fb8", "#d1600f")
 VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
 WIDTH = 7.2  # inches
+FONT = "DejaVu Sans"  # Matplotlib's own; the page shows its reader's
 LENGTHS_DRAWN = 0.99  # of the sentences
 
 
@@ -59,6 +58,7 @@ class Picture:
         text = re.sub(r'href="#([^"]+)"', rf'href="#{self.name}-\1"', text)
         text = re.sub(r"url\(#([^)]+)\)", rf"url(#{self.name}-\1)", text)
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+        text = text.replace(f"'{FONT}'", f"system-ui, '{FONT}'")
         for colour, variable in VARIABLES.items():
             text = text.replace(colour, f"var({variable}, {colour})")
         return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(self.title)}; its numbers follow." ', 1)
@@ -74,41 +74,29 @@ def draw(name: str, figures: StoreFigures) -> Picture:
     return Picture(name, drawing.title, figure, tuple(map(tuple, numbers)))
 
 
-@contextmanager
-def _style(name: str) -> Iterator[None]:
-    """The theme; without warnings about fonts.
-
-    ``system-ui`` is the reader's font: Matplotlib can't find it here and need not, nor need its own have every letter.
-    """
+def _style(name: str) -> AbstractContextManager[None]:
+    """The theme."""
     try:
         import matplotlib as mpl
     except ImportError as error:
         raise ImportError("pictures need Matplotlib: pip install '.[plot]' in elmo-store's checkout") from error
     settings: dict[Any, Any] = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 9.5,
-        "font.sans-serif": ["system-ui", "DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT,
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.family": FONT, "font.size": 9.5,
+        "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT,
         "xtick.color": INK, "ytick.color": INK, "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none",
         "axes.spines.top": False, "axes.spines.right": False,
         "axes.titlesize": "medium", "axes.labelsize": "medium", "xtick.labelsize": "medium",
         "ytick.labelsize": "medium", "legend.fontsize": "medium", "legend.frameon": False,
         "text.parse_math": False,
     }  # fmt: skip
-    log = logging.getLogger("matplotlib.font_manager")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with mpl.rc_context(settings), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-            yield
-    finally:
-        log.setLevel(level)
+    return mpl.rc_context(settings)
 
 
-def _axes(n: int = 1, height: float = 2.6) -> tuple["Figure", "list[Axes]"]:
+def _axes(height: float = 2.6) -> tuple["Figure", "Axes"]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    return figure, list(figure.subplots(1, n, squeeze=False)[0])
+    return figure, figure.subplots()
 
 
 Drawn = tuple["Figure", list[tuple[str, ...]]]
@@ -120,7 +108,7 @@ def _lengths(figures: StoreFigures) -> Drawn:
     names.append(f"{LENGTH_EDGES[-1]:,} +")
     counts, widths = figures.text.lengths, np.diff(LENGTH_EDGES)
     n_bins = min(len(widths), int(np.searchsorted(np.cumsum(counts), LENGTHS_DRAWN * counts.sum())) + 1)
-    figure, (axes,) = _axes()
+    figure, axes = _axes()
     axes.stairs(counts[:n_bins] / widths[:n_bins], LENGTH_EDGES[: n_bins + 1], fill=True, color=SERIES[0])
     axes.set_xlim(0, LENGTH_EDGES[n_bins])
     axes.set_xlabel(f"tokens in a sentence ({counts[n_bins:].sum():,} sentences are longer)")
@@ -137,7 +125,7 @@ def _lengths(figures: StoreFigures) -> Drawn:
 
 def _norms(figures: StoreFigures) -> Drawn:
     names, quantiles = figures.manifest.states, vectors.norms_by_state(figures.vectors.states)
-    figure, (axes,) = _axes(height=0.9 + 0.3 * len(names))
+    figure, axes = _axes(height=0.9 + 0.3 * len(names))
     rows_at = np.arange(len(names))
     axes.hlines(rows_at, quantiles[:, 0], quantiles[:, 4], color=FAINT, linewidth=2)
     axes.hlines(rows_at, quantiles[:, 1], quantiles[:, 3], color=SERIES[0], linewidth=7)
@@ -163,7 +151,7 @@ def _similarity(figures: StoreFigures) -> Drawn:
     for name, values in views.items():
         alike, within = vectors.self_similarity(values, occurrences), vectors.intra_sentence_similarity(values, sample.sentence)
         rows.append((name, vectors.anisotropy(values), alike, within))
-    figure, (axes,) = _axes()
+    figure, axes = _axes()
     numbers = np.array([row[1:] for row in rows])  # [views, 3]
     for column, label in ((1, "word's occurrences"), (2, "word and sentence")):
         axes.plot(numbers[:, column] - numbers[:, 0], "-o", color=SERIES[column - 1], label=label)
@@ -178,26 +166,6 @@ def _similarity(figures: StoreFigures) -> Drawn:
         for name, any_two, alike, within in rows
     ]
     return figure, [head, *table]
-
-
-def _maps(figures: StoreFigures) -> Drawn:
-    views = _views(figures)
-    figure, panels = _axes(len(views), height=2.9)
-    kinds = np.array([vectors.kind_of_token(token) for token in figures.vectors.token])
-    rows: list[tuple[str, ...]] = []
-    for axes, (name, values) in zip(panels, views.items(), strict=True):
-        plane = vectors.pca_map(values)
-        for index, kind in enumerate(vectors.TOKEN_KINDS):
-            these = plane.points[kinds[plane.rows] == kind]
-            if len(these):
-                axes.plot(these[:, 0], these[:, 1], ".", markersize=3.5, color=SERIES[index], label=kind, alpha=0.75)
-        axes.set_title(f"{name}\n{100 * sum(plane.explained):.0f}% of variance")
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        rows.append((name, *(f"{100 * share:.1f}%" for share in plane.explained)))
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, markerscale=2)
-    return figure, [("", "first component", "second component"), *rows]
 
 
 @dataclass(frozen=True)
@@ -232,10 +200,6 @@ PICTURES: Mapping[str, Drawing] = {
         "in layer 0, where a word has one vector, 1 minus the anisotropy; lower in higher layers, which depend on the context",
         "higher layers as high as layer 0 (the context has no effect), or near 0 (the word has none)",
         _similarity,
-    ),
-    "maps": Drawing(
-        "Maps of a sample", "kinds of token in regions of their own, the clearer the lower the layer",
-        "a single clump with a few points far away, or two components with nearly all of the variance", _maps,
     ),
     "norms": Drawing(
         "Norms by state", "bars above zero; states of one layer, forward and backward, alike",

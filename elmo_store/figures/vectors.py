@@ -4,7 +4,6 @@ A *view* is one vector a token: a layer of a biLM, or one weight set of a mixed 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from elmo_store.mixing.scalar_mix import layers_of_states
 
 Float = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]
-MAP_POINTS = 600
 OFTEN = 8  # occurrences that a word needs to be measured
 
 
@@ -76,48 +74,6 @@ def intra_sentence_similarity(vectors: Float, sentence: Int) -> float:
     cosines = np.einsum("nd,nd->n", unit(vectors), unit(sums)[place])
     means = np.bincount(place, cosines, len(sizes)) / sizes
     return float(means[sizes > 1].mean()) if (sizes > 1).any() else float("nan")
-
-
-@dataclass(frozen=True)
-class Map:
-    """A view in two dimensions.
-
-    Attributes:
-        points: [m, 2] coordinates along the first two principal components. rows: [m] which rows of the view they are.
-        explained: share of the variance in each component.
-    """
-
-    points: npt.NDArray[np.float64]
-    rows: Int
-    explained: tuple[float, float]
-
-
-def pca_map(vectors: Float, n_points: int = MAP_POINTS) -> Map:
-    """Evenly spaced rows of a view along its first two principal components, found from all its rows."""
-    n, width = vectors.shape
-    rows = np.unique(np.linspace(0, max(0, n - 1), min(n, n_points)).astype(np.int64))
-    if n < 3 or width < 2:
-        return Map(np.zeros((len(rows), 2)), rows, (0.0, 0.0))
-    centred = vectors - vectors.mean(axis=0)
-    variances, axes = np.linalg.eigh(centred.T.astype(np.float64) @ centred.astype(np.float64) / n)  # ascending
-    axes = axes[:, ::-1][:, :2]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1, 1)  # a sign is not part of the result
-    total = max(float(variances.sum()), 1e-30)
-    return Map(centred[rows] @ axes, rows, (float(variances[-1]) / total, float(variances[-2]) / total))
-
-
-def kind_of_token(token: str) -> str:
-    """What maps colour by: "word", "Capitalised", "number", "punctuation" or "other"."""
-    if any(character.isdigit() for character in token):
-        return "number"
-    if not any(character.isalnum() for character in token):
-        return "punctuation"
-    if token[0].isupper():
-        return "Capitalised"
-    return "word" if token[0].isalpha() else "other"
-
-
-TOKEN_KINDS = ("word", "Capitalised", "number", "punctuation", "other")
 
 
 def occurrences(tokens: Iterable[str]) -> dict[str, Int]:

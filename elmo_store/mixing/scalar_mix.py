@@ -12,7 +12,6 @@ from elmo_store.errors import WeightSetError
 from elmo_store.format.manifest import WeightSet
 
 Array = npt.NDArray[Any]
-LayerNorm = Literal["none", "token", "batch"]
 GREATEST = float(np.finfo(np.float32).max)
 ROWS_AT_ONCE = 2048  # rows mixed in float32 at a time: bounds the memory of the intermediate layers
 EPSILON = 1e-12  # added to the variance, as AllenNLP's ScalarMix does
@@ -48,7 +47,7 @@ class ScalarMix:
         w: the logits they are the softmax of; None if ``s`` was given.
         gamma: γ.
         layer_norm: what happens to each layer first: "none"; "token" = each layer of each token is normalised over its 2p
-            channels (no scale, no shift); "batch" = over all unmasked tokens of the call at once, as AllenNLP's do_layer_norm.
+            channels (no scale, no shift). "batch" is for training: `elmo_store.torch.ScalarMix`.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class ScalarMix:
         s: Sequence[float] | None = None,
         n_layers: int | None = None,
         gamma: float = 1.0,
-        layer_norm: LayerNorm = "none",
+        layer_norm: Literal["none", "token"] = "none",
     ) -> None:
         """Give ``w``, logits that are softmaxed, ``s``, weights used as they are, or ``n_layers`` = L+1 for equal weights.
 
@@ -68,10 +67,12 @@ class ScalarMix:
         self.gamma = _finite("gamma", (gamma,))[0]
         if abs(self.gamma) > GREATEST:
             raise WeightSetError(f"gamma is {self.gamma:g}: the mix is computed in float32, which ends at {GREATEST:g}")
-        self.layer_norm: LayerNorm = checked_layer_norm(layer_norm)
+        if layer_norm not in ("none", "token"):
+            raise ValueError(f"layer_norm={layer_norm!r} is neither 'none' nor 'token'")
+        self.layer_norm = layer_norm
 
     @classmethod
-    def of(cls, weights: WeightSet, layer_norm: LayerNorm = "none") -> "ScalarMix":
+    def of(cls, weights: WeightSet, layer_norm: Literal["none", "token"] = "none") -> "ScalarMix":
         """The mix of a weight set."""
         if weights.w is not None:
             return cls(weights.w, gamma=weights.gamma, layer_norm=layer_norm)
@@ -84,35 +85,19 @@ class ScalarMix:
     def __repr__(self) -> str:
         return f"ScalarMix(s={list(self.s)}, gamma={self.gamma}, layer_norm={self.layer_norm!r})"
 
-    def __call__(
-        self, *, states: Array | None = None, layers: Array | None = None, mask: npt.NDArray[np.bool_] | None = None
-    ) -> npt.NDArray[np.float32]:
-        """Mix, in float32; every row by itself, but for the norm over a batch.
+    def __call__(self, *, states: Array) -> npt.NDArray[np.float32]:
+        """Mix, in float32, every row by itself: states [..., 2L+1, p] in the store's order x, fwd1, bwd1, …, to [..., 2p].
 
-        Args:
-            states: [..., 2L+1, p] in the store's order x, fwd1, bwd1, …; or
-            layers: [..., L+1, 2p], as `layers_of_states` gives.
-            mask: bool [...], True for real tokens, which alone enter the norm over a batch; all by default.
-
-        Returns:
-            float32 [..., 2p].
-
-        Raises:
-            TypeError: neither states nor layers, or both.
-            WeightSetError: they have not as many layers as there are weights.
+        WeightSetError: they have not as many layers as there are weights.
         """
-        values_in = check_mixable(len(self.s), states, layers)
-        real = np.ones(values_in.shape[:-2], bool) if mask is None else np.asarray(mask, bool)
-        width = values_in.shape[-1] * (2 if states is not None else 1)
-        mixed = np.zeros((*values_in.shape[:-2], width), np.float32)
+        check_mixable(len(self.s), "states", states)
+        mixed = np.zeros((*states.shape[:-2], 2 * states.shape[-1]), np.float32)
         for layer, weight in enumerate(self.s):
-            values: Array = _layer(layer, states, layers).astype(np.float32, "C", copy=False).reshape(mixed.shape)  # [..., 2p]
+            halves = states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
+            values: Array = halves.astype(np.float32, "C", copy=False).reshape(mixed.shape)  # [..., 2p]
             if self.layer_norm == "token":
                 values = values - values.mean(axis=-1, keepdims=True)
                 values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
-            elif self.layer_norm == "batch" and real.any():
-                kept = values[real]  # [real tokens, 2p]
-                values = (values - kept.mean()) / np.sqrt(kept.var() + np.float32(EPSILON))
             mixed += np.float32(self.gamma * weight) * values
         return mixed
 
@@ -170,36 +155,14 @@ def chosen_weights(
     return logits, softmax(logits)
 
 
-def checked_layer_norm(layer_norm: LayerNorm) -> LayerNorm:
-    """``layer_norm`` if it is known. ValueError otherwise."""
-    if layer_norm not in ("none", "token", "batch"):
-        raise ValueError(f"layer_norm={layer_norm!r} is none of 'none', 'token', 'batch'")
-    return layer_norm
-
-
-def check_mixable(n_weights: int, states: Any, layers: Any) -> Any:
-    """The one of ``states`` [..., 2L+1, p] and ``layers`` [..., L+1, 2p] that is given, if ``n_weights`` is L+1.
-
-    Arrays or tensors. TypeError for none or both, WeightSetError for another number of layers.
-    """
-    if (states is None) == (layers is None):
-        raise TypeError("say what is mixed: states=… [..., 2L+1, p] as a store has them, or layers=… [..., L+1, 2p], one of them")
-    values = layers if states is None else states
-    name, wanted = ("layers", n_weights) if states is None else ("states", 2 * n_weights - 1)
+def check_mixable(n_weights: int, name: str, values: Any) -> None:
+    """WeightSetError unless arrays or tensors called ``name``, "states" or "layers", have as many layers as there are weights."""
+    wanted = n_weights if name == "layers" else 2 * n_weights - 1
     if values.ndim < 2 or values.shape[-2] != wanted:
         raise WeightSetError(
             f"the mix has {n_weights} weights, for {name} of shape [..., {wanted}, width]; the {name} given are "
             f"{tuple(values.shape)}: they belong to different models, or some of the store's states were left out"
         )
-    return values
-
-
-def _layer(layer: int, states: Array | None, layers: Array | None) -> Array:
-    """Layer ``layer``, as [..., 2, p] of states, as [..., 2p] of layers."""
-    if states is None:
-        of_layers: Array = layers[..., layer, :]  # type: ignore[index]
-        return of_layers
-    return states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
 
 
 def normalised(s: Sequence[float]) -> tuple[float, ...]:

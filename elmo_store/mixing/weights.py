@@ -49,6 +49,10 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
         raise WeightSetError(f"{url} is a folder: name the file in it") from error
     try:
         sets = tuple(_checked(name, fields) for name, fields in _parsed(name, data))
+        if not sets:
+            raise ValueError(
+                "it holds no scalar mix, which is w or s, and gamma, or PREFIX.scalar_parameters.0 … and PREFIX.gamma"
+            )
         names = [weight_set.name for weight_set in sets]
         if twins := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"several weight sets are called {', '.join(twins)}: give each its own name")
@@ -87,7 +91,7 @@ def _parsed(name: str, data: bytes) -> Fields:
 
 def _of_json(data: bytes) -> Fields:
     try:
-        value = json.loads(data.decode(), object_pairs_hook=_without_twins, parse_constant=_no_constant)
+        value = json.loads(data.decode(), object_pairs_hook=_without_twins)
     except ValueError as error:
         raise ValueError(f"it can't be read: {error}") from error
     if not isinstance(value, dict) or not value:
@@ -96,51 +100,38 @@ def _of_json(data: bytes) -> Fields:
 
 
 def _of_tensors(tensors: Tensors) -> Fields:
-    """By the plain names or by AllenNLP's."""
-    plain: dict[str, dict[str, Any]] = {}
-    for key, tensor in tensors.items():
-        if match := _PLAIN.fullmatch(key):
-            plain.setdefault(match["name"] or UNNAMED, {})[match["key"]] = tensor.reshape(-1).tolist()
-    # A whole model's state dict may well have some other `….w` or `….gamma`; a set of ours has both.
-    ours = {name: fields for name, fields in plain.items() if "gamma" in fields and ("w" in fields or "s" in fields)}
+    """By AllenNLP's names, as far as there are such, or by the plain ones."""
     if any(_ALLENNLP.fullmatch(key) for key in tensors):
-        if ours:
-            raise ValueError(
-                f"it has weights by AllenNLP's names and by ours ({', '.join(ours)}): keep one kind, so that it is clear which "
-                "are meant"
-            )
         return _of_allennlp(tensors)
-    strange = [key for key in tensors if not _PLAIN.fullmatch(key)]
-    if strange or not plain:
-        raise ValueError(
-            f"{', '.join(strange[:3]) or 'no tensor at all'} is not a weight of a mix: known are w or s, and gamma, with NAME. "
-            "before them, or AllenNLP's scalar_parameters.0 … and gamma"
-        )
-    for fields in plain.values():
-        if "gamma" in fields:
-            fields["gamma"] = _single(fields["gamma"], "gamma")
-    return list(plain.items())
+    sets: dict[str, dict[str, Any]] = {}
+    for key, tensor in tensors.items():
+        match = _PLAIN.fullmatch(key)
+        if match is None:
+            raise ValueError(
+                f"{key} is not a weight of a mix: known are w or s, and gamma, with NAME. before them, or AllenNLP's "
+                "scalar_parameters.0 … and gamma"
+            )
+        value = _single(tensor, key) if match["key"] == "gamma" else tensor.reshape(-1).tolist()
+        sets.setdefault(match["name"] or UNNAMED, {})[match["key"]] = value
+    return list(sets.items())
 
 
 def _of_allennlp(tensors: Tensors) -> Fields:
     """By AllenNLP's names; all other tensors are ignored."""
-    logits: dict[str, dict[int, float]] = {}
+    mixes: dict[str, dict[int, Any]] = {}
     for key, tensor in tensors.items():
         if match := _ALLENNLP.fullmatch(key):
-            logits.setdefault(match["prefix"] or "", {})[int(match["layer"])] = _single(tensor.reshape(-1).tolist(), key)
-    if not logits:
-        raise ValueError("it holds no scalar mix, which is PREFIX.scalar_parameters.0 … and PREFIX.gamma: save its state")
-    short = [prefix.rpartition(".")[2] or UNNAMED for prefix in logits]
+            mixes.setdefault(match["prefix"] or "", {})[int(match["layer"])] = _single(tensor, key)
+    short = [prefix.rpartition(".")[2] or UNNAMED for prefix in mixes]
     sets: Fields = []
-    for (prefix, layers), name in zip(logits.items(), short, strict=True):
+    for (prefix, layers), name in zip(mixes.items(), short, strict=True):
         if sorted(layers) != list(range(len(layers))):
             raise ValueError(f"{prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …: save the whole mix")
         key = f"{prefix}.gamma" if prefix else "gamma"
         if key not in tensors:
             raise ValueError(f"it has {prefix or 'scalar_parameters'} and no {key}: save the whole mix")
-        gamma = _single(tensors[key].reshape(-1).tolist(), key)
         own_name = name if short.count(name) == 1 else prefix or UNNAMED
-        sets.append((own_name, {"w": [layers[layer] for layer in sorted(layers)], "gamma": gamma}))
+        sets.append((own_name, {"w": [layers[layer] for layer in sorted(layers)], "gamma": _single(tensors[key], key)}))
     return sets
 
 
@@ -187,12 +178,10 @@ def _checked(name: str, fields: Mapping[str, Any]) -> WeightSet:
     return WeightSet(name, mix.s, mix.gamma, mix.w)
 
 
-def _single(values: Any, key: str) -> float:
-    if len(values) != 1:
-        raise ValueError(f"{key} has {len(values)} numbers, not 1")
-    if not _is_number(values[0]):
-        raise ValueError(f"{key} is {values[0]!r}, not a number")
-    return float(values[0])
+def _single(tensor: npt.NDArray[Any], key: str) -> Any:
+    if tensor.size != 1:
+        raise ValueError(f"{key} has {tensor.size} numbers, not 1")
+    return tensor.item()
 
 
 def _is_number(value: Any) -> bool:
@@ -204,7 +193,3 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(set(keys)) != len(keys):
         raise ValueError(f"a key occurs twice among {', '.join(keys)}")
     return dict(pairs)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number that a weight can have")

@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import torch
 from torch import nn
 
 from elmo_store.errors import WeightSetError
-from elmo_store.mixing.scalar_mix import EPSILON, LayerNorm, check_mixable, checked_layer_norm, chosen_weights
+from elmo_store.mixing.scalar_mix import EPSILON, check_mixable, chosen_weights
 
-__all__ = ["LayerNorm", "ScalarMix", "layers_of_states"]
+LayerNorm = Literal["none", "token", "batch"]
 
 
 def layers_of_states(states: torch.Tensor) -> torch.Tensor:
@@ -69,13 +70,15 @@ class ScalarMix(nn.Module):
             if trainable and 0 in weights:
                 raise WeightSetError(f"s is {list(weights)}: a weight of 0 has no logit that can be learned; give w")
             logits = tuple(math.log(weight) if weight else -math.inf for weight in weights)
+        if layer_norm not in ("none", "token", "batch"):
+            raise ValueError(f"layer_norm={layer_norm!r} is none of 'none', 'token', 'batch'")
         if l2 < 0:
             raise ValueError(f"l2={l2} is negative: the penalty λ‖w‖² wants λ ≥ 0")
         self.scalar_parameters = nn.ParameterList(
             [nn.Parameter(torch.tensor([logit], dtype=torch.float32), requires_grad=trainable) for logit in logits]
         )
         self.gamma = nn.Parameter(torch.full((1,), float(gamma)), requires_grad=trainable)
-        self.layer_norm: LayerNorm = checked_layer_norm(layer_norm)
+        self.layer_norm = layer_norm
         self.dropout = nn.Dropout(dropout)
         self.l2 = l2
 
@@ -124,13 +127,13 @@ class ScalarMix(nn.Module):
                 their scale, or a scale of something else.
             WeightSetError: they have not as many layers as the mix has weights.
         """
+        # Of one tensor nobody knows which axis is the layers'.
+        if isinstance(tensors, torch.Tensor) or sum(given is not None for given in (tensors, states, layers)) != 1:
+            raise TypeError("say what is mixed: a list of L+1 layers, or states=…, or layers=…, one of them")
         if tensors is not None:
-            if isinstance(tensors, torch.Tensor) or layers is not None:  # of one tensor nobody knows which axis is the layers'
-                raise TypeError("say what is mixed: a list of L+1 layers, or states=…, or layers=…, one of them")
             layers = torch.stack(list(tensors), dim=-2)
-        if states is not None or scale is not None:
-            states = scaled(states, scale)
-        values: torch.Tensor = check_mixable(len(self.scalar_parameters), states, layers)
+        values = layers if layers is not None and scale is None else scaled(states, scale)
+        check_mixable(len(self.scalar_parameters), "states" if layers is None else "layers", values)
         values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
         if states is not None and self.layer_norm == "none":
             # γ M · states with M [2, 2L+1]: what both halves take of each state. [x; x] is never made.

@@ -21,7 +21,7 @@ def page(figures: StoreFigures) -> str:
     """The whole report. ImportError without Matplotlib, naming the extra."""
     name = figures.url.rstrip("/").rpartition("/")[2] or figures.url
     sections = [
-        ("vectors", "The vectors", sampled(figures), ("similarity", "maps", "norms")),
+        ("vectors", "The vectors", sampled(figures), ("similarity", "norms")),
         ("text", "The text", text(figures), ("lengths",)),
         ("refused", "Refused records", refused(figures), ()),
         ("job", "The job", job(figures), ()),

@@ -110,15 +110,3 @@ def test_words_that_occur_often_are_measured() -> None:
     assert {word: len(rows) for word, rows in occurrences.items()} == {
         word: tokens.count(word) for word in set(tokens) - {"rare"}
     }
-
-
-def test_a_map_finds_the_plane_that_the_points_lie_in() -> None:
-    random = np.random.default_rng(5)
-    plane = random.standard_normal((400, 2)) * [5, 2]
-    axes = np.linalg.qr(random.standard_normal((10, 10)))[0][:2]
-    found = vectors.pca_map((plane @ axes).astype(np.float32), n_points=100)
-    assert sum(found.explained) == pytest.approx(1, abs=1e-4)
-    assert found.explained[0] > found.explained[1] > 0
-    distances = np.linalg.norm(found.points[:, None] - found.points[None], axis=2)
-    true = np.linalg.norm(plane[found.rows][:, None] - plane[found.rows][None], axis=2)
-    assert np.allclose(distances, true, atol=1e-2)

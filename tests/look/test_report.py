@@ -57,7 +57,7 @@ def test_direction_and_control_characters_are_shown_by_their_codes(report: str) 
 def test_every_picture_says_what_is_expected_and_has_its_numbers(report: str, hostile_store: Path) -> None:
     figures = gather.gather(elmo_store.open(hostile_store))
     there = [drawing for drawing in plot.PICTURES.values() if drawing.applies(figures)]
-    assert len(there) == 4
+    assert len(there) == 3
     assert all(drawing.title in report for drawing in there)
     assert report.count("<b>Expected:</b>") == len(there)
     assert report.count('role="img"') == len(there)
@@ -123,7 +123,7 @@ def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path:
         pictures = driver.execute_script(
             "return [...document.querySelectorAll('figure svg')].map(s => [s.getBoundingClientRect().width, s.clientHeight])"
         )
-        assert len(pictures) == 4
+        assert len(pictures) == 3
         assert all(width > 500 and height > 80 for width, height in pictures)
         wide = driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0

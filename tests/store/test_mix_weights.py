@@ -51,7 +51,7 @@ def test_json_with_several_sets(tmp_path: Path) -> None:
         ("[]", "not an object"),
         ("{}", "not an object"),
         ('{"w": [0], "w": [1], "gamma": 1}', "occurs twice"),
-        ('{"w": [NaN], "gamma": 1}', "NaN"),
+        ('{"w": [NaN], "gamma": 1}', "nan.*finite"),
         ({"w": [0, 0]}, "takes exactly gamma and either w"),
         ({"gamma": 1.0}, "takes exactly gamma"),
         ({"w": [0, 0], "s": [0.5, 0.5], "gamma": 1}, "takes exactly gamma and either w"),
@@ -126,7 +126,6 @@ def test_equal_last_names_keep_their_prefixes(tmp_path: Path) -> None:
         ({"m.scalar_parameters.0": 0, "gamma": 1}, r"no m\.gamma"),
         ({"scalar_parameters.1": 0, "gamma": 1}, r"has layers \[1\], not 0, 1"),
         ({"scalar_parameters.0": [0, 0], "gamma": 1}, "has 2 numbers, not 1"),
-        ({**ALLENNLP, "w": [0], "gamma": 1}, "keep one kind"),
         ({"w": [float("inf")], "gamma": 1}, "finite"),
     ],
 )
