@@ -81,7 +81,6 @@ class Settings:
     Attributes:
         format: a name of `FORMATS`.
         layers: "all" (default; npz: "average"), "top" or "average"; None of a store of mixes.
-        weight_set: the name of one of a store's weight sets, where the format takes one alone.
         dtype: "float16" or "float32"; by default the store's own in a folder's files, float32 in others.
         file_bytes: of vectors in each file of a folder, about.
         pool: of ``elmo-store mix --pool``, whose format is "pooled": "mean", "max", "first" or "last".
@@ -92,7 +91,6 @@ class Settings:
 
     format: str
     layers: str | None = None
-    weight_set: str | None = None
     dtype: str = ""
     file_bytes: int = FILE_BYTES
     pool: str | None = None

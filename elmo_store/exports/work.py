@@ -44,8 +44,10 @@ def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
     mixed, form = store.manifest.kind == "mix", settings.form
     vectors = _of_mixes(store, settings) if mixed else _of_states(store, settings)
     if not vectors.single and (form.one_vector or (form.prefix and mixed)):
-        names = ", ".join(vectors.names)
-        raise StoreError(f"{settings.format} has one vector per token, the store {names}: name one of them with --weight-set")
+        raise StoreError(
+            f"{settings.format} has one vector per token, {store.url} has {', '.join(vectors.names)}: "
+            "take one of them with `elmo-store convert --states NAME`"
+        )
     if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
         raise StoreError(
             f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: "
@@ -59,19 +61,12 @@ def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
     if settings.weights:
         raise StoreError(f"{store.url} is mixed already: leave --weights out, or take the store that it came from")
-    if settings.weight_set not in (None, *store.states):
-        names = ", ".join(store.states)
-        raise StoreError(f"--weight-set {settings.weight_set}: {store.url} has the weight sets {names}")
-    sets = store.states if settings.weight_set is None else (settings.weight_set,)
-    return Vectors(sets, store.channels, sets, _copied([(column,) for column in range(len(sets))]), single=len(sets) == 1)
+    columns = [(column,) for column in range(len(store.states))]
+    return Vectors(store.states, store.channels, store.states, _copied(columns), single=len(columns) == 1)
 
 
 def _of_states(store: StoreReader, settings: Settings) -> Vectors:
     states = store.states
-    if settings.weight_set is not None:
-        raise StoreError(
-            f"{store.url} has layers and no weight sets: leave --weight-set {settings.weight_set} out, or mix it first"
-        )
     if settings.layers == "top":
         return _top_layer(store)
     layers = all_layers(states, store.channels)

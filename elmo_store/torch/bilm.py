@@ -17,7 +17,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import quantized
 from elmo_store.reading.rows import Readable
 from elmo_store.torch.characters import tokens_of_ids
-from elmo_store.torch.mix import layers_of_states, scaled
+from elmo_store.torch.mix import layers_of_states
 
 Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
 
@@ -27,7 +27,7 @@ class BatchRows:
     """The rows of a batch's sentences, zeros behind each.
 
     Attributes:
-        states: [B, n, 2L+1, p], on any device; scale: of int8 states [B, n, 2L+1].
+        states: [B, n, 2L+1, p], on any device.
         mask: bool [B, n], True for real rows.
         lead: shape of the batch, (B,) but for character ids of more dimensions.
     """
@@ -35,7 +35,6 @@ class BatchRows:
     states: torch.Tensor
     mask: torch.Tensor
     lead: tuple[int, ...]
-    scale: torch.Tensor | None = None
 
 
 class _Carried(nn.Module):
@@ -48,53 +47,48 @@ class _Carried(nn.Module):
         """Nothing: each sentence has the store's start state."""
 
 
+@dataclass(frozen=True)
 class LiveModel:
-    """A model that computes sentences, loaded when it is first needed.
+    """A model that computes sentences; each process loads it when it is first needed (`elmo_store.embedded.loaded_model`).
 
     Of a store it gives the rows that the store would have: of its precision, start state, dtype and boundaries. Without one rows
     are float32, those of BOS and EOS among them.
 
-    Args:
+    Attributes:
         name: as of ``elmo-store embed --model``.
         store: that the rows are to be as of.
-        settings: options, start_state, device of `elmo_store.embedded.loaded_model`; the start state is the store's where it is
-            given.
+        settings: options, start_state, device of `loaded_model`; the start state is the store's where it is given.
     """
 
-    def __init__(self, name: str, store: Readable | None = None, **settings: Any) -> None:
-        self._name, self._store, self._settings = name, store, settings
-        self._model: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_model": None}  # another process loads it itself
+    name: str
+    store: Readable | None
+    settings: Mapping[str, Any]
 
     def loaded(self) -> Any:
         """The model. StoreError if it is not the store's; ImportError."""
-        if self._model is None:
-            self._model = loaded_model(self._name, **self._settings) if self._store is None else self._of_store(self._store)
-        return self._model
-
-    def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
-        """The rows [n_rows, 2L+1, p] of each sentence. Errors as of `loaded`."""
-        dtype, boundaries = ("float32", True) if self._store is None else (self._store.dtype.name, self._store.boundaries)
-        computed: list[Array] = self.loaded().embed(sentences, dtype, boundaries=boundaries)
-        if self._store is not None and self._store.is_int8:  # with what 8 bits lose, as the store's own rows
-            return [quantized(rows).floats() for rows in computed]
-        return computed
-
-    def _of_store(self, store: Readable) -> Any:
-        held: Any = store
+        if self.store is None:
+            return loaded_model(self.name, **self.settings)
+        held: Any = self.store
         while not hasattr(held, "manifest"):  # a view of stores
             held = held.store if hasattr(held, "store") else held.stores[0]
         manifest: Manifest = held.manifest
-        settings = self._settings | {"precision": manifest.precision, "start_state": manifest.start_state.kind}
-        model = loaded_model(self._name, **settings)
+        as_stored = {"precision": manifest.precision, "start_state": manifest.start_state.kind}
+        model = loaded_model(self.name, **{**self.settings, **as_stored})
         if model.fingerprint != manifest.model.fingerprint:
             raise StoreError(
-                f"{self._name} is not the model of {store.url}: its fingerprint is {model.fingerprint}, the store's "
+                f"{self.name} is not the model of {self.store.url}: its fingerprint is {model.fingerprint}, the store's "
                 f"{manifest.model.fingerprint} ({manifest.model.name}): give the store's own as model="
             )
         return model
+
+    def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
+        """The rows [n_rows, 2L+1, p] of each sentence. Errors as of `loaded`."""
+        store = self.store
+        dtype, boundaries = ("float32", True) if store is None else (store.dtype.name, store.boundaries)
+        computed: list[Array] = self.loaded().embed(sentences, dtype, boundaries=boundaries)
+        if store is not None and store.is_int8:  # with what 8 bits lose, as the store's own rows
+            return [quantized(rows).floats() for rows in computed]
+        return computed
 
 
 def live_model(
@@ -110,7 +104,8 @@ def live_model(
     if weight_file is not None and model is not None:
         raise TypeError(f"weight_file={weight_file} and model={model!r}: give one of them")
     name = model if weight_file is None else os.fspath(weight_file)
-    return None if name is None else LiveModel(name, store, options=options_file and os.fspath(options_file), **settings)
+    settings["options"] = options_file and os.fspath(options_file)
+    return None if name is None else LiveModel(name, store, settings)
 
 
 class BiLM(nn.Module):
@@ -153,7 +148,7 @@ class BiLM(nn.Module):
         if not self.boundaries:
             raise StoreError("the biLM's own layers have rows of BOS and EOS, which the store has not: embed with --boundaries")
         rows = self.rows(inputs)
-        layers = layers_of_states(scaled(rows.states, rows.scale).float())
+        layers = layers_of_states(rows.states.float())
         device = inputs.device if isinstance(inputs, torch.Tensor) else layers.device
         return {"activations": list(layers.to(device).unbind(2)), "mask": rows.mask.to(device, torch.int64)}
 
@@ -162,7 +157,7 @@ class BiLM(nn.Module):
         if isinstance(inputs, Mapping):
             if "states" not in inputs or "mask" not in inputs:
                 raise TypeError(f"a batch has {', '.join(inputs)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
-            return BatchRows(inputs["states"], inputs["mask"].bool(), (len(inputs["mask"]),), inputs.get("scale"))
+            return BatchRows(inputs["states"], inputs["mask"].bool(), (len(inputs["mask"]),))
         if isinstance(inputs, torch.Tensor | np.ndarray):
             array = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
             if array.dtype.kind not in "iu" or array.ndim == 0 or array.ndim == 2:

@@ -14,7 +14,6 @@ from elmo_store.store import open as open_store
 from elmo_store.torch.fields import check_fields, read_fields, stacked
 
 Item = dict[str, Any]
-PADDED = frozenset(("states", "scale"))  # entries of a batch
 
 
 class SentenceDataset(Dataset[Item]):
@@ -33,8 +32,6 @@ class SentenceDataset(Dataset[Item]):
         text: False leaves out `id` and `tokens`, and reads none of them.
         fields: kept fields to read too, by column: an item's `fields` has them by name. Numbers are tensors, of tokens as long as
             `states`, int64 (null, BOS and EOS: -100, which cross_entropy ignores) or float32 (NaN); others as they are.
-        raw: of an int8 store, whether 8 bits travel: `states` are int8 then, and `scale` [n_rows, states] is beside them; give
-            both to `ScalarMix`, or the batch to `Elmo`. By default False: `states` are float32. StoreError of another store.
     """
 
     def __init__(
@@ -45,12 +42,10 @@ class SentenceDataset(Dataset[Item]):
         indices: Sequence[int] | None = None,
         text: bool = True,
         fields: Sequence[str] = (),
-        raw: bool = False,
     ) -> None:
-        self.wanted = WantedColumns.of(store, states, text, fields, raw)
+        self.wanted = WantedColumns.of(store, states, text, fields)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
-        self._takes_all = indices is None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,} sentences of {self.store!r}, states {', '.join(self.states)}>"
@@ -62,11 +57,7 @@ class SentenceDataset(Dataset[Item]):
         wanted = self.wanted
         number, store = int(self.indices[item]), wanted.store
         first, stop = store.span(number)
-        rows = store.read_span(wanted.places, first, stop, wanted.raw)
-        if wanted.raw:
-            made: Item = {"index": number, "states": torch.from_numpy(rows.values), "scale": torch.from_numpy(rows.scale)}
-        else:
-            made = {"index": number, "states": torch.from_numpy(rows)}
+        made: Item = {"index": number, "states": torch.from_numpy(store.read_span(wanted.places, first, stop))}
         if wanted.text:
             (made["id"],), (made["tokens"],) = store.texts([number])
         if wanted.fields:
@@ -75,7 +66,7 @@ class SentenceDataset(Dataset[Item]):
 
     def __getitems__(self, items: Sequence[int]) -> Sequence[Item]:
         """The items of a batch, all of them read at once."""
-        numbers = np.array(items if self._takes_all else [self.indices[item] for item in items], np.int64)
+        numbers = np.array([self.indices[item] for item in items], np.int64)
         spans = self.store.spans(numbers)
         return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(np.arange(len(numbers))))
 
@@ -89,19 +80,15 @@ class WantedColumns:
     places: Sequence[int]  # of the states
     text: bool
     fields: tuple[str, ...]
-    raw: bool
 
     @classmethod
-    def of(
-        cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str], raw: bool
-    ) -> "WantedColumns":
+    def of(cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str]) -> "WantedColumns":
         """StoreError, StateNotFoundError for what the store does not have."""
         opened = open_store(store) if isinstance(store, str) else store
-        opened.check_raw(raw)
         check_fields(opened, fields)
         names = tuple(states) if states is not None else opened.states
         places = opened.state_indices(states)
-        return cls(opened, names, places, text, tuple(fields), raw)
+        return cls(opened, names, places, text, tuple(fields))
 
 
 class Pool:
@@ -113,7 +100,7 @@ class Pool:
         self._numbers, self._lengths = numbers, spans[:, 1] - spans[:, 0]
         self._firsts = np.cumsum(self._lengths) - self._lengths
         # The last row stands behind shorter sentences.
-        self._rows = store.read_spans(wanted.places, runs, wanted.raw, zeros=1)
+        self._rows = store.read_spans(wanted.places, runs, zeros=1)
         self._texts = store.texts(numbers) if wanted.text else None
         self._fields = None
         if wanted.fields:
@@ -124,12 +111,9 @@ class Pool:
         lengths, steps = self._lengths[places, None], np.arange(self._lengths[places].max(initial=0))
         mask = steps < lengths  # [B, n_max]
         index = np.where(mask, self._firsts[places, None] + steps, len(self._rows) - 1)
-        values = self._rows.values if self._wanted.raw else self._rows
         made: Item = {"index": self._numbers[places].tolist()}
-        padded = values.transpose(1, 0, 2).take(index, axis=1, mode="clip")  # [states, B, n_max, channels]
+        padded = self._rows.transpose(1, 0, 2).take(index, axis=1, mode="clip")  # [states, B, n_max, channels]
         made["states"] = torch.from_numpy(padded.transpose(1, 2, 0, 3))
-        if self._wanted.raw:
-            made["scale"] = torch.from_numpy(self._rows.scale.take(index, axis=0))
         chosen = places.tolist()
         if self._texts is not None:
             ids, tokens = self._texts
@@ -140,7 +124,7 @@ class Pool:
 
 
 class PaddedItems(Sequence[Item]):
-    """The items of a padded batch; made when they are asked for, `states` and `scale` views of the batch's."""
+    """The items of a padded batch; made when they are asked for, `states` are views of the batch's."""
 
     def __init__(self, batch: Item) -> None:
         self._batch = batch
@@ -149,8 +133,7 @@ class PaddedItems(Sequence[Item]):
     def _items(self) -> list[Item]:
         columns = {name: values for name, values in self._batch.items() if name != "mask"}
         lengths = self._batch["mask"].sum(1).tolist()
-        for name in PADDED & columns.keys():
-            columns[name] = [rows[:n] for rows, n in zip(columns[name].unbind(), lengths, strict=True)]
+        columns["states"] = [rows[:n] for rows, n in zip(columns["states"].unbind(), lengths, strict=True)]
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def __getitem__(self, index: Any) -> Any:
@@ -178,16 +161,14 @@ def padded(items: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
 def collate(items: Sequence[Item]) -> Item:
     """A batch of `SentenceDataset` items: `states` padded with zeros [B, n_max, states, channels], `mask` [B, n_max].
 
-    `scale`, where there is one, is padded likewise [B, n_max, states]. Of `fields` numbers are one tensor, [B] or [B, n_max],
-    others lists. Other entries become lists, so labels that a dataset of yours adds travel along.
+    Of `fields` numbers are one tensor, [B] or [B, n_max], others lists. Other entries become lists, so labels that a dataset of
+    yours adds travel along.
     """
     whole = items.collated() if isinstance(items, PaddedItems) else None
     if whole is not None:
         return with_fields(whole)
     batch: Item = with_fields({name: [item[name] for item in items] for name in items[0]})
     batch["states"], batch["mask"] = padded(batch["states"])
-    if "scale" in batch:
-        batch["scale"], _ = padded(batch["scale"])
     return batch
 
 

@@ -15,7 +15,7 @@ from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
 from elmo_store.torch.bilm import BiLM, Inputs, live_model
-from elmo_store.torch.mix import ScalarMix, scaled
+from elmo_store.torch.mix import ScalarMix
 
 
 class Elmo(nn.Module):
@@ -120,8 +120,7 @@ class Elmo(nn.Module):
         """
         rows = self._elmo_lstm.rows(inputs)
         device = next((p.device for p in self.parameters()), rows.states.device)
-        states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 or int8 travels
-        states = scaled(states, None if rows.scale is None else rows.scale.to(device, non_blocking=True))
+        states = rows.states.to(device, non_blocking=True)  # in the store's dtype
         mask = rows.mask.to(device)
         inner = self._elmo_lstm.boundaries and not self._keep_boundaries
         representations = []

@@ -146,18 +146,16 @@ class ElmoEmbedder:
         if use_sentence_keys:
             check_paths(lines, "leave use_sentence_keys out")
         root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)
-        layers = self.embed_sentences((line.split() for line in lines), batch_size)
-        vectors = map(_OF_LAYERS[output_format], layers)
+        vectors = map(_OF_LAYERS[output_format], self.embed_sentences((line.split() for line in lines), batch_size))
         names = lines if use_sentence_keys else map(str, range(len(lines)))
-        apart = f"{temporary_tag()}{name}"
-        exists = FileExistsError(f"{output_file_path} is there already: remove it, or give another name")
-        if root.exists(name):
-            raise exists
+        unfinished = f"{temporary_tag()}{name}"
         try:
-            with h5py.File(root.path(apart), "w") as file:
-                index = not (forget_sentences or use_sentence_keys)
-                write_sentences(file, zip(names, lines, vectors, strict=True), index=index)
-            if not root.put_new(name, Path(root.path(apart))):
-                raise exists
+            if not root.exists(name):
+                with h5py.File(root.path(unfinished), "w") as file:
+                    index = not (forget_sentences or use_sentence_keys)
+                    write_sentences(file, zip(names, lines, vectors, strict=True), index=index)
+                if root.put_new(name, Path(root.path(unfinished))):
+                    return
+            raise FileExistsError(f"{output_file_path} is there already: remove it, or give another name")
         finally:
-            root.remove(apart)
+            root.remove(unfinished)

@@ -31,32 +31,13 @@ def read_fields(store: Readable, numbers: Sequence[int], lengths: Sequence[int],
     table = store.table(numbers, names)
     for name in names:
         field = store.fields[name]
+        is_number = isinstance(field.type, str) and field.type in NUMBERS
         for item, value, n_rows in zip(made, table[name].to_pylist(), lengths, strict=True):
-            item[name] = _value(value, field, n_rows) if _is_number(field) else value
+            item[name] = _tensor(value, field, n_rows) if is_number else value
     return made
 
 
-def stacked(items: Sequence[Values]) -> Values:
-    """The fields of a batch: tensors of sentences as one [B], of tokens as one [B, n_max], others as lists."""
-    batch: Values = {}
-    for name in items[0]:
-        values = [item[name] for item in items]
-        batch[name] = _tensor(values) if all(isinstance(value, torch.Tensor) for value in values) else values
-    return batch
-
-
-def _tensor(values: list[torch.Tensor]) -> torch.Tensor:
-    if not values[0].ndim:
-        return torch.stack(values)
-    filling = float("nan") if values[0].dtype.is_floating_point else -100.0
-    return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=filling)
-
-
-def _is_number(field: KeptField) -> bool:
-    return isinstance(field.type, str) and field.type in NUMBERS
-
-
-def _value(value: Any, field: KeptField, n_rows: int) -> torch.Tensor:
+def _tensor(value: Any, field: KeptField, n_rows: int) -> torch.Tensor:
     dtype, null = NUMBERS[field.type]
     if field.per != TOKEN:
         return torch.tensor(null if value is None else value, dtype=dtype)
@@ -65,3 +46,14 @@ def _value(value: Any, field: KeptField, n_rows: int) -> torch.Tensor:
         edge = (n_rows - len(value)) // 2  # the rows of BOS and EOS
         made[edge : edge + len(value)] = torch.tensor([null if one is None else one for one in value], dtype=dtype)
     return made
+
+
+def stacked(items: Sequence[Values]) -> Values:
+    """The fields of a batch: tensors of sentences as one [B], of tokens as one [B, n_max], others as lists."""
+    batch: Values = {name: [item[name] for item in items] for name in items[0]}
+    for name, values in batch.items():
+        if all(isinstance(value, torch.Tensor) for value in values):
+            filling = float("nan") if values[0].dtype.is_floating_point else -100.0
+            of_tokens = values[0].ndim
+            batch[name] = torch.nn.utils.rnn.pad_sequence(values, True, filling) if of_tokens else torch.stack(values)
+    return batch

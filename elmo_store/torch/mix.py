@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -108,7 +108,6 @@ class ScalarMix(nn.Module):
         *,
         states: torch.Tensor | None = None,
         layers: torch.Tensor | None = None,
-        scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Mix.
 
@@ -117,14 +116,12 @@ class ScalarMix(nn.Module):
             mask: [...] bool, True for real tokens, which alone enter the norm over a batch; all by default.
             states: [..., 2L+1, p] in the store's order; what a dataset's batch has, on any device. Or
             layers: [..., L+1, 2p], as `layers_of_states` gives.
-            scale: [..., 2L+1] of int8 states, what a ``raw`` batch of an int8 store has: states × scale are mixed.
 
         Returns:
             [..., 2p] in the dtype of what is given, at least float32.
 
         Raises:
-            TypeError: none of tensors, states and layers, or several; one tensor in place of a list of them; int8 states without
-                their scale, or a scale of something else.
+            TypeError: none of tensors, states and layers, or several; one tensor in place of a list of them.
             WeightSetError: they have not as many layers as the mix has weights.
         """
         # Of one tensor nobody knows which axis is the layers'.
@@ -132,9 +129,9 @@ class ScalarMix(nn.Module):
             raise TypeError("say what is mixed: a list of L+1 layers, or states=…, or layers=…, one of them")
         if tensors is not None:
             layers = torch.stack(list(tensors), dim=-2)
-        values = layers if layers is not None and scale is None else scaled(states, scale)
-        check_mixable(len(self.scalar_parameters), "states" if layers is None else "layers", values)
-        values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+        given: Any = states if layers is None else layers
+        check_mixable(len(self.scalar_parameters), "states" if layers is None else "layers", given)
+        values: torch.Tensor = given.float() if given.dtype in (torch.float16, torch.bfloat16) else given
         if states is not None and self.layer_norm == "none":
             # γ M · states with M [2, 2L+1]: what both halves take of each state. [x; x] is never made.
             mixed = torch.matmul(self._halves().to(values.dtype), values).flatten(-2)  # [..., 2p]
@@ -152,13 +149,6 @@ class ScalarMix(nn.Module):
         own = self.s[1:, None] * torch.eye(2, device=self.gamma.device)[:, None]  # [2, L, 2]: half, layer, direction
         x = self.s[:1].expand(2, 1)
         return torch.cat([x, own.flatten(1)], dim=1)
-
-
-def scaled(states: torch.Tensor | None, scale: torch.Tensor | None) -> torch.Tensor:
-    """int8 states [..., S, p] times their scale [..., S] as float32; others, which have none, as they are. TypeError."""
-    if states is None or (states.dtype == torch.int8) != (scale is not None):
-        raise TypeError("int8 states and their scale belong together: give both, states=batch['states'], scale=batch['scale']")
-    return states if scale is None else states * scale.float()[..., None]
 
 
 def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -33,7 +33,7 @@ class SentenceStream(IterableDataset[Item]):
     """Batches of a store's sentences, each epoch in another order; ``DataLoader(stream, batch_size=None)`` adds workers.
 
     A batch is what `collate` gives: `states` [B, n_max, states, channels] in the store's dtype, `mask`, `index`, and with text
-    `id` and `tokens`; with ``raw`` also `scale`, as of `SentenceDataset`. Order and batches follow from seed, epoch, and the
+    `id` and `tokens`. Order and batches follow from seed, epoch, and the
     numbers of ranks and workers alone. Shards are shuffled, then runs of 256 sentences among eight of them, then sentences
     in a pool; so a store is read in few, long requests. Each rank of torch.distributed, and each of its DataLoader's
     workers, takes a stretch of the epoch of its own. Without workers a thread reads ahead; with them each worker does.
@@ -49,7 +49,6 @@ class SentenceStream(IterableDataset[Item]):
         states: names to read instead of all states.
         text: False leaves out `id` and `tokens`.
         fields: kept fields to read too, as of `SentenceDataset`, in `fields` as `collate` gives them.
-        raw: of an int8 store, whether 8 bits and their scales travel, as of `SentenceDataset`.
         shuffle: False goes through the store in its order.
         seed: of all orders; `set_epoch` says which.
         bucket: sentences of like length in a batch (of those in the pool), batches in random order.
@@ -72,7 +71,6 @@ class SentenceStream(IterableDataset[Item]):
         states: Sequence[str] | None = None,
         text: bool = True,
         fields: Sequence[str] = (),
-        raw: bool = False,
         shuffle: bool = True,
         seed: int = 0,
         bucket: bool = True,
@@ -89,7 +87,7 @@ class SentenceStream(IterableDataset[Item]):
             raise ValueError(f"uneven={uneven!r} is none of 'repeat', 'drop', 'keep'")
         if (rank is None) != (ranks is None):
             raise ValueError(f"rank={rank}, ranks={ranks}: give both rank and ranks")
-        self.wanted = WantedColumns.of(store, states, text, fields, raw)
+        self.wanted = WantedColumns.of(store, states, text, fields)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.pool_sentences = batch_sentences, pool_sentences

@@ -33,9 +33,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--output", "file or folder to write", required=True, metavar="URL")
     add_option(parser, "--layers", "layers of each token; not for a store of mixes", unset="all; npz: average", choices=LAYERS)
     add_option(
-        parser, "--weight-set", "one of several weight sets of a store of mixes", unset="the only one, or all", metavar="NAME"
-    )
-    add_option(
         parser, "--dtype", "safetensors, datasets, webdataset: numbers as written", unset="the store's",
         choices=("float16", "float32"),
     )  # fmt: skip
@@ -63,7 +60,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 def _run(args: argparse.Namespace) -> int:
     if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
         locations.check_written("output", args.output, folder=False)  # here: that it is the store itself is told first
-    return write_export(args, args.format, layers=args.layers, weight_set=args.weight_set, dtype=args.dtype or "")
+    return write_export(args, args.format, layers=args.layers, dtype=args.dtype or "")
 
 
 def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:

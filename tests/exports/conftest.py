@@ -63,6 +63,16 @@ def mixed(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
     return elmo_store.open(folder / "store")
 
 
+@pytest.fixture(scope="session")
+def ner(mixed: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """The weight set "ner" of it alone."""
+    from pipeline.main import main
+
+    output = tmp_path_factory.mktemp("ner") / "store"
+    assert main(["convert", mixed.url, "--states", "ner", "--output", str(output), "--quiet"]) == 0
+    return elmo_store.open(output)
+
+
 def layers(store: Store, number: int) -> npt.NDArray[np.float32]:
     """What every reader must find: layers of a sentence [L+1, n, 2p] in float32."""
     found = store.sentence(number).layers(boundaries=False).astype(np.float32)

@@ -235,17 +235,17 @@ def test_tfhub_names(store: Store, tmp_path: Path) -> None:
                 assert np.array_equal(signature["default"], signature["elmo"].mean(axis=0))
 
 
-def test_with_a_mix(store: Store, mixed: Store, tmp_path: Path) -> None:
+def test_with_a_mix(store: Store, ner: Store, tmp_path: Path) -> None:
     mix = ScalarMix(w=[0.5, -1.0, 2.0], gamma=1.5)
     expected = mix(states=store.sentence(4).read(boundaries=False))
     for name, axes in {"allennlp": "nd", "bilm": "knd", "e2e-coref": "ndk", "lsgn": "knd", "dygie": "ndk"}.items():
-        export(mixed, tmp_path / name, name, weight_set="ner")
+        export(ner, tmp_path / name, name)
         where = {"allennlp": "4", "bilm": "4", "dygie": "wsj/00/b_0"}.get(name, "wsj:00:b/0")
         with h5py.File(tmp_path / name, "r") as file:
             found = file[where][...]
         assert found.ndim == len(axes)
         assert np.array_equal(found.squeeze(axes.index("k")) if "k" in axes else found, expected), name
-    export(mixed, tmp_path / "many", "elmoformanylangs", weight_set="ner")
+    export(ner, tmp_path / "many", "elmoformanylangs")
     assert np.array_equal(elmoformanylangs(tmp_path / "many.ly-1.hdf5", SENTENCES[4]), expected)
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 import elmo_store
 from elmo_store.format import layout
 from elmo_store.reading.row_readers import Mapped, Stored
-from elmo_store.torch import Elmo, ScalarMix, SentenceDataset, SentenceStream, collate
+from elmo_store.torch import Elmo, SentenceDataset, SentenceStream, collate
 from tests.store.support import LENGTHS, Written, make_store
 
 ALL = list(range(len(LENGTHS)))
@@ -163,33 +163,16 @@ def test_batches_through_a_data_loader(written: Written, workers: int) -> None:
     assert seen == ALL
 
 
-def test_eight_bits_travel(tmp_path: Path) -> None:
+def test_an_int8_store_gives_float32(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "int8"), dtype="int8")
     url = written.root.url()
-    plain = collate(SentenceDataset(url).__getitems__([3, 0, 2]))
-    raw = collate(SentenceDataset(url, raw=True).__getitems__([3, 0, 2]))
-    assert (plain["states"].dtype, raw["states"].dtype, raw["scale"].dtype) == (torch.float32, torch.int8, torch.float32)
-    assert torch.equal(raw["states"] * raw["scale"][..., None], plain["states"])
-    mix = ScalarMix(n_layers=3)
-    assert torch.equal(mix(states=raw["states"], scale=raw["scale"]), mix(states=plain["states"]))
+    batch = collate(SentenceDataset(url).__getitems__([3, 0, 2]))
+    assert batch["states"].dtype == torch.float32
     elmo = Elmo(url, 1, dropout=0.0)
-    found = [elmo(batch)["elmo_representations"][0] for batch in (plain, raw, [3, 0, 2])]
+    found = [elmo(inputs)["elmo_representations"][0] for inputs in (batch, [3, 0, 2])]
     assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
-    stream = SentenceStream(url, raw=True, shuffle=False, batch_sentences=3, pool_sentences=6, bucket=False)
-    for batch in stream:
-        alone = collate(SentenceDataset(url).__getitems__(batch["index"]))
-        assert torch.equal(batch["states"] * batch["scale"][..., None], alone["states"])
-    with pytest.raises(TypeError, match="int8 states and their scale belong together"):
-        mix(states=raw["states"])
-
-
-def test_only_int8_has_eight_bits(written: Written) -> None:
-    for made in (SentenceDataset, SentenceStream):
-        with pytest.raises(elmo_store.errors.StoreError, match="holds float16, no int8 with scales"):
-            made(written.root.url(), raw=True)
     with pytest.raises(elmo_store.errors.StoreError, match="holds float16, no int8"):
-        elmo_store.open(written.root.url()).read_raw("x")
+        elmo_store.open(make_store(str(tmp_path / "halves")).root.url()).read_raw("x")
 
 
 def test_items_that_were_changed_are_padded_anew(written: Written) -> None:
