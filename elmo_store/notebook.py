@@ -1,4 +1,4 @@
-"""HTML tables that a store, a sentence and a mix show in a notebook; text is escaped, and can't turn the direction of a page."""
+"""HTML tables that a store and a sentence show in a notebook; text is escaped, and can't turn the direction of a page."""
 
 import html
 import unicodedata
@@ -7,19 +7,14 @@ from collections.abc import Iterable
 _TURNING = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])
 
 
-def table(title: str, rows: Iterable[tuple[str, str | float]]) -> str:
-    """A table of names with texts, or with shares from 0 to 1, which are drawn as bars."""
+def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """A table of names with texts."""
     left = "style='text-align:left'"
     body = "".join(
-        f"<tr><th scope='row' {left}>{html.escape(name)}</th><td {left}>{_cell(value)}</td></tr>" for name, value in rows
+        f"<tr><th scope='row' {left}>{html.escape(name)}</th><td {left}><bdi>{html.escape(visible(value))}</bdi></td></tr>"
+        for name, value in rows
     )
     return f"<table><caption style='text-align:left;font-weight:600'>{html.escape(title)}</caption><tbody>{body}</tbody></table>"
-
-
-def _cell(value: str | float) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f} <meter min='0' max='1' value='{value:.4f}'></meter>"
-    return f"<bdi>{html.escape(visible(value))}</bdi>"
 
 
 def visible(text: str) -> str:

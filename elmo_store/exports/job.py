@@ -45,13 +45,13 @@ class FileTask:
 
     Attributes:
         name: of the file.
-        sentences: the first that it holds, and the one after its last.
+        sentences: that it holds.
     """
 
     scratch: Root
     run: str
     name: str
-    sentences: tuple[int, int]
+    sentences: range
     settings: Settings
 
     @property
@@ -134,7 +134,7 @@ def make_file(task: FileTask, store: StoreReader) -> None:
     work = Work(store, vectors_of(store, task.settings), task.settings)
     with scratch_folder() as folder:
         path = str(folder / "file")
-        _write(work, [path], range(*task.sentences))
+        _write(work, [path], task.sentences)
         lease.check(task.scratch, task.run)
         task.scratch.put(task.made, Path(path))
 
@@ -142,15 +142,15 @@ def make_file(task: FileTask, store: StoreReader) -> None:
 def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
     """Have all files made by ``workers``, and publish them."""
     scratch = writing.place.scratch
-    tasks = {name: FileTask(scratch, writing.run, name, (own.start, own.stop), work.settings) for name, own in work.files.items()}
+    tasks = {name: FileTask(scratch, writing.run, name, own, work.settings) for name, own in work.files.items()}
     uncounted = dict(tasks)
 
     def count() -> None:
         for made in scratch.list(f"{WORK}/{writing.run}.made"):
             task = uncounted.pop(made.partition(".made/")[2], None)
-            if task is not None and task.sentences[0] < task.sentences[1]:
-                first, stop = task.sentences
-                work.on_progress(work.store[stop - 1].span[1] - work.store[first].first_row)
+            if task is not None and task.sentences:
+                first, last = work.store[task.sentences[0]], work.store[task.sentences[-1]]
+                work.on_progress(last.span[1] - first.first_row)
 
     workers(list(tasks.values()), count)
     count()

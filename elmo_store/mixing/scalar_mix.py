@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store import notebook
 from elmo_store.errors import WeightSetError
 from elmo_store.format.manifest import WeightSet
 
@@ -77,10 +76,6 @@ class ScalarMix:
         if weights.w is not None:
             return cls(weights.w, gamma=weights.gamma, layer_norm=layer_norm)
         return cls(s=weights.s, gamma=weights.gamma, layer_norm=layer_norm)
-
-    def _repr_html_(self) -> str:
-        shares = [(f"s of layer {layer}", share) for layer, share in enumerate(self.s)]
-        return notebook.table("elmo_store.ScalarMix", [*shares, ("γ", f"{self.gamma:.4g}"), ("layer norm", self.layer_norm)])
 
     def __repr__(self) -> str:
         return f"ScalarMix(s={list(self.s)}, gamma={self.gamma}, layer_norm={self.layer_norm!r})"

@@ -35,27 +35,27 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from elmo_store.figures.gather import gather
+    from pipeline.report.page import page
+
     if args.output is not None:
         locations.check_written("--output", args.output, folder=False)  # here: that it is the store itself is told first
     store = locations.open_store(args.store, args.storage_options)
     try:
-        print(write_report(store.root, args.output))
+        text = page(gather(store)).encode("utf-8", "backslashreplace")
     except ImportError as error:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    print(_written(text, store.root, args.output))
     return Exit.COMPLETE
 
 
-def write_report(root: "Root", output: str | None = None) -> str:
-    """Write the report of the complete store at ``root`` to a local file, or into its folder, whole; returns where it is.
+def _written(text: bytes, root: "Root", output: str | None) -> str:
+    """Write a report to a local file, or into the folder of its store at ``root``, whole; returns where it is.
 
-    A pipe or a device is written to as it comes. ImportError without Matplotlib, naming the extra.
+    A pipe or a device is written to as it comes.
     """
-    from elmo_store.figures.gather import gather
     from elmo_store.storage.root import Root
-    from elmo_store.store import open as open_store
-    from pipeline.report.page import page
 
-    text = page(gather(open_store(str(root), storage_options=root.storage_options))).encode("utf-8", "backslashreplace")
     if output is not None and os.path.exists(output) and not os.path.isfile(output):
         with open(output, "wb") as file:
             file.write(text)

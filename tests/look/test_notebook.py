@@ -1,4 +1,4 @@
-"""What a notebook shows of a store, a sentence and a mix: what they are, with hostile text as text."""
+"""What a notebook shows of a store and a sentence: what they are, with hostile text as text."""
 
 import re
 from pathlib import Path
@@ -17,12 +17,6 @@ def test_a_store_and_its_sentences_show_themselves(hostile_store: Path) -> None:
     assert "&lt;script&gt;" in sentence
     assert "<script>" not in sentence
     assert "‹U+202E›" in store.sentence(271)._repr_html_()
-
-
-def test_a_mix_shows_its_weights() -> None:
-    shown = elmo_store.ScalarMix(s=[0.25, 0.75], gamma=1.5)._repr_html_()
-    assert "0.7500" in shown
-    assert "1.5" in shown
 
 
 def test_what_is_printed_says_what_it_is(hostile_store: Path) -> None:
