@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,14 @@ def worker_environment() -> dict[str, str]:
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
     put_ours_first([], environment)
     return environment
+
+
+def wait_until(what: str, true: Callable[[], bool], seconds: float = 180) -> None:
+    """Return when ``true()``; AssertionError if the time is up before."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"{what}: not in {seconds:.0f} s"
+        time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -1,15 +1,18 @@
-"""The same command on a real Flink cluster of two TaskManagers: bytes, spread, a lost machine, Ctrl-C, what is refused."""
+"""The same command on a real Flink cluster of two TaskManagers: bytes, spread, faults of all that takes part, what is refused."""
 
 import base64
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
@@ -21,28 +24,74 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.runners.flink import cancel
 from tests.clusters.artefacts import missing_tools, resolve
-from tests.clusters.engine import environment_options
+from tests.clusters.engine import cluster_of, environment_options
 from tests.clusters.flink import FlinkCluster
-from tests.clusters.processes import Service
-from tests.deploy.conftest import (
-    N_TASK_MANAGERS,
-    Arguments,
-    check_a_pools_worker_dies,
-    check_outages,
-    markers,
-    ran,
-    started,
-    wait_for_workers,
-    wait_until,
-    winner_of_two,
-    worker_at_work,
-    workers,
-)
-from tests.pipeline.support import digests
+from tests.clusters.processes import Service, wait_until
+from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, job_service, ran, started
+from tests.deploy.held_worker import DEVICE_LOST, FIRST_LIMIT, KILLED_LOADING, NO_LIMIT, Gate
+from tests.hostile.faulty import NOTHING_PASSES, faulty_way
+from tests.pipeline.support import digests, remote_digests
 from transforms.runtime.owner import owned
 from transforms.runtime.results import NAMESPACE
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+N_TASK_MANAGERS = 2
+NEARLY_ALL = 170  # of 206 shards: more than one TaskManager's share
+OUTAGE_SECONDS = 5.0
+# `elmo-store` that waits 5 s for a storage instead of 5 minutes, and looks at it as often.
+IMPATIENT = ("-c", """
+import sys
+from elmo_store.__main__ import main
+from elmo_store.storage import lease
+from pipeline.jobs import output
+output.MAX_OUTAGE_SECONDS, lease.HEARTBEAT_SECONDS = 5.0, 2.0
+sys.exit(main())
+""")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """A real cluster of one JobManager and two TaskManagers."""
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"Flink can't be started: {problem}")
+    with cluster_of(FlinkCluster, tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
+        yield cluster
+
+
+def alive(flink: FlinkCluster) -> list[Service]:
+    """TaskManagers that were not killed."""
+    return [manager for manager in flink.members if manager.process.poll() is None]
+
+
+def workers(flink: FlinkCluster) -> list[psutil.Process]:
+    """What the TaskManagers have started: Beam's workers, and what watches each."""
+    found: list[psutil.Process] = []
+    for manager in alive(flink):
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            found += psutil.Process(manager.process.pid).children(recursive=True)
+    return found
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> str:
+    """What a command says on its stderr, up to a line with ``words``; AssertionError if it ends before."""
+    assert process.stderr is not None
+    lines = []
+    for line in iter(process.stderr.readline, ""):
+        lines.append(line)
+        if words in line:
+            return "".join(lines)
+    raise AssertionError("".join(lines))
+
+
+def winner_of_two(arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    """Of two launchers of the same job that start together one is refused; the other one, which goes on."""
+    both = [started(arguments), started(arguments)]
+    wait_until("one launcher's end", lambda: any(one.poll() is not None for one in both))
+    loser, winner = sorted(both, key=lambda one: one.poll() is None)
+    _, err = loser.communicate()
+    assert loser.returncode == Exit.REFUSED, err
+    assert " belongs to run " in err
+    return winner
 
 
 def newest_job(flink: FlinkCluster) -> str:
@@ -100,7 +149,7 @@ def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process_als
     command = ["mix", str(local_store), "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--output"]
     assert ran([*command, str(tmp_path / "here")]).returncode == Exit.COMPLETE
     killed = started([*command, str(tmp_path / "there"), *flink.beam_options()])
-    wait_until("a worker", lambda: any(map(workers, alive(flink))) or killed.poll() is not None)
+    wait_until("a worker", lambda: bool(workers(flink)) or killed.poll() is not None)
     killed.kill()
     killed.communicate()
     done = ran([*command, str(tmp_path / "there"), *flink.beam_options()])  # at once: nothing of the first counts
@@ -110,125 +159,79 @@ def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process_als
     assert there == here != {}
 
 
-def alive(flink: FlinkCluster) -> list[Service]:
-    """TaskManagers that were not killed."""
-    return [manager for manager in flink.members if manager.process.poll() is None]
-
-
-def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told_of(
-    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+def test_a_job_outlives_workers_task_managers_and_its_launcher_which_its_rerun_follows(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
-    store, script = tmp_path / "store", tmp_path / "losing"
-    command = shlex.join([sys.executable, "-m", "tests.deploy.lost_device", str(tmp_path / "lost")])
-    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    script.chmod(0o755)
-    process = started(long_arguments(store, *flink.beam_options(), *environment_options(str(script))))
-    wait_for_workers(store, N_TASK_MANAGERS, process)
-    assert (tmp_path / "loading").exists()  # one of them is a third attempt, long before Beam's 3 minutes
-    assert (tmp_path / "lost").exists()
-    _, worker = worker_at_work(store, alive(flink), process)
-    worker.kill()  # as the kernel does where memory is short
-    worker.wait(10)
-    watcher, worker = worker_at_work(store, alive(flink), process)  # the other one: nothing else has written shards
-    watcher.kill()
-    worker.wait(10)
-    assert markers(store) < sum("states/part" in name for name in long_bytes)  # not after the work
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == Exit.COMPLETE, err
-    assert digests(store) == long_bytes
-    assert "ended with exit status 70" in err
-    killed = r"was killed by SIGKILL after \d+ s, \d\.\d GB of memory at most: out of memory\?; the engine tries its work again"
-    assert re.search(killed, err)
-    wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 90)
-
-
-def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher_says_so(
-    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
-) -> None:
-    store = tmp_path / "store"
-    process = started(long_arguments(store, *flink.beam_options()))
-    wait_for_workers(store, N_TASK_MANAGERS, process)
+    store, faults = tmp_path / "store", (KILLED_LOADING, DEVICE_LOST)
+    gate.add(*faults)
+    command = embed_arguments(store, *flink.beam_options(), *environment_options(gate.program))
+    first = started(command)
+    worker, *_ = gate.wait_held(N_TASK_MANAGERS, first)  # after those two faults: long before Beam's 3 minutes
+    assert not any(map(gate.is_left, faults))
+    os.kill(worker, signal.SIGKILL)  # as the kernel does where memory is short
+    gate.wait_held(1, first)
+    first.kill()
+    _, said = first.communicate()
+    job, second = newest_job(flink), started(command)
+    said += read_until(second, "the job goes on: following it")
     lost, survivor = alive(flink)
     lost.kill()  # and nothing takes its place
-    n_shards = sum("states/part" in name for name in long_bytes)
-    wait_until("its share elsewhere", lambda: markers(store) > 0.75 * n_shards or process.poll() is not None)
-    assert process.poll() is None, process.communicate()
+    gate.let_write(NO_LIMIT, NEARLY_ALL)
+    gate.wait_held(1, second)
     survivor.kill()
-    assert markers(store) < n_shards
-    assert process.stderr is not None
-    said = iter(process.stderr.readline, "")
-    assert any("none is left: the job waits for another one" in line for line in said)
+    said += read_until(second, "none is left: the job waits for another one")
+    gate.open()
     for _ in range(N_TASK_MANAGERS):
         flink.add_member()
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == Exit.COMPLETE, err
-    assert digests(store) == long_bytes
-    flink.wait_registered(N_TASK_MANAGERS)
-    # Of tasks that were cancelled while their worker started, as the last TaskManager came, too.
-    wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 90)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_command_of_a_launcher_that_was_killed_follows_its_job_and_submits_what_that_leaves(
-    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path, fails: bool
-) -> None:
-    store = tmp_path / "store"
-    command = long_arguments(store, *flink.beam_options())
-    process = started(command)
-    _, worker = worker_at_work(store, alive(flink), process)
-    worker.suspend()  # so that the job is not over before it is followed
-    process.kill()
-    process.communicate()
-    job = newest_job(flink)
-    process = started(command)
-    assert process.stderr is not None
-    assert any("the job goes on: following it" in line for line in iter(process.stderr.readline, ""))
-    worker.resume()
-    if fails:
-        assert cancel(f"http://{flink.master}", flink.get(f"jobs/{job}")["name"])
-    _, err = process.communicate(timeout=400)
-    assert process.returncode == Exit.COMPLETE, err
-    assert ("submitting the rest" in err) == fails
-    assert (newest_job(flink) != job) == fails
-    assert digests(store) == long_bytes
+    _, err = second.communicate(timeout=300)
+    assert second.returncode == Exit.COMPLETE, err
+    assert newest_job(flink) == job
+    assert digests(store) == local_bytes
     assert not (store / "_lease").exists()
     assert not (store / "_work").exists()
+    assert "ended with exit status 70" in said
+    killed = r"was killed by SIGKILL after \d+ s, \d\.\d GB of memory at most: out of memory\?; the engine tries its work again"
+    assert re.search(killed, said)
+    flink.wait_registered(N_TASK_MANAGERS)
+    # Of tasks that were cancelled while their worker started, as the last TaskManager came, too.
+    wait_until("the last worker's end", lambda: not workers(flink), 90)
 
 
-def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(
-    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+def test_a_job_is_followed_cancelled_submitted_anew_taken_over_and_interrupted_and_the_same_command_completes_it(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
-    store = tmp_path / "store"
-    process = started(long_arguments(store, *flink.beam_options()))
-    _, worker = worker_at_work(store, alive(flink), process)
-    worker.suspend()  # so that the job is not over before it is taken over
-    process.kill()
-    process.communicate()
-    job = newest_job(flink)
-    assert flink.get(f"jobs/{job}")["state"] == "RUNNING"
-    process = started(long_arguments(store, *flink.beam_options(), "--take-over"))
-    assert process.stderr is not None
-    assert any("cancelled job" in line for line in iter(process.stderr.readline, ""))
-    worker.resume()
-    _, err = process.communicate(timeout=300)
-    assert process.returncode == Exit.COMPLETE, err
-    assert flink.get(f"jobs/{job}")["state"] == "CANCELED"
-    assert digests(store) == long_bytes
+    def state() -> str:
+        return str(flink.get(f"jobs/{job}")["state"])
 
-
-def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
-) -> None:
     store = tmp_path / "store"
-    process = started(embed_arguments(store, *flink.beam_options()))
-    wait_until("a shard", lambda: markers(store) >= 1 or process.poll() is not None)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == Exit.INCOMPLETE, err
+    command = embed_arguments(store, *flink.beam_options(), *environment_options(gate.program))
+    first = started(command)
+    gate.wait_held(N_TASK_MANAGERS, first)
+    first.kill()
+    first.communicate()
+    job, second = newest_job(flink), started(command)
+    read_until(second, "the job goes on: following it")
+    assert cancel(f"http://{flink.master}", flink.get(f"jobs/{job}")["name"])
+    read_until(second, "submitting the rest")
+    gate.wait_held(1, second)  # what is left may be one worker's
+    assert newest_job(flink) != job
     job = newest_job(flink)
+    second.send_signal(signal.SIGSTOP)
+    third = started([*command, "--take-over"])
+    read_until(third, "cancelled job")
+    gate.wait_held(1, third)
+    assert state() == "CANCELED"
+    second.send_signal(signal.SIGCONT)  # it wakes after it was replaced
+    _, err = second.communicate(timeout=120)
+    assert second.returncode == Exit.REFUSED, err
+    job = newest_job(flink)
+    assert state() == "RUNNING"
+    third.send_signal(signal.SIGINT)
+    _, err = third.communicate(timeout=120)
+    assert third.returncode == Exit.INCOMPLETE, err
     assert f"cancelling job {flink.get(f'jobs/{job}')['name']}" in err
-    wait_until("the job's end", lambda: flink.get(f"jobs/{job}")["state"] == "CANCELED", 60)
-    wait_until("the workers' end", lambda: not any(map(workers, alive(flink))), 90)
+    wait_until("the job's end", lambda: state() == "CANCELED", 60)
+    wait_until("the workers' end", lambda: not workers(flink), 90)
     assert not read_manifest(Root(store)).complete
     written = {path: path.stat().st_mtime_ns for path in (store / "_shards").glob("[0-9]*.json")}
     done = ran(embed_arguments(store, *flink.beam_options()))
@@ -256,16 +259,44 @@ def test_a_program_of_the_workers_that_is_missing_is_named(
 
 
 def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
-    long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+    embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
-    check_a_pools_worker_dies(FlinkCluster, long_arguments, long_bytes, tmp_path)
+    check_a_pools_worker_dies(FlinkCluster, embed_arguments, local_bytes, gate, tmp_path)
 
 
-def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_15_s_is_waited_for(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], s3_url: str, tmp_path: Path
+def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_a_while_is_waited_for(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, s3_url: str
 ) -> None:
-    def is_left() -> bool:
-        return flink.get(f"jobs/{newest_job(flink)}")["state"] != "CANCELED" or any(map(workers, alive(flink)))
+    root = Root(f"{s3_url}/flink-{gate.folder.parent.name}")
+    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
+        options = {"key": "test", "secret": "test", "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"}
+        command = [*embed_arguments(Path("unused")), *flink.beam_options(), *environment_options(gate.program)]
+        command += ["--output", str(root), "--storage-options", json.dumps(options)]
 
-    command = [*embed_arguments(Path("unused")), *flink.beam_options()]
-    check_outages(command, Root(f"{s3_url}/flink-{tmp_path.name}"), is_left, local_bytes)
+        def without_bucket(process: "subprocess.Popen[str]") -> None:
+            """Take the bucket away from a worker that has written some shards and goes on."""
+            gate.wait_held(1, process)
+            way.rate = NOTHING_PASSES
+            gate.open()
+
+        first = started(command, command=IMPATIENT)
+        without_bucket(first)
+        driver = job_service(first)
+        _, err = first.communicate(timeout=180)
+        assert first.returncode == Exit.INCOMPLETE, err
+        assert re.search(rf"^elmo-store embed: incomplete: .*{root} could not be reached for 5 s;.*\n\Z", err, re.MULTILINE), err
+        assert "Traceback" not in err
+        assert not driver.is_running()
+        ended = newest_job(flink)
+        wait_until("the job's end", lambda: flink.get(f"jobs/{ended}")["state"] == "CANCELED", 90)
+        wait_until("the workers' end", lambda: not workers(flink), 90)
+        way.rate = 0.0
+        gate.let_write(FIRST_LIMIT)
+        second = started([*command, "--take-over"])
+        without_bucket(second)
+        time.sleep(OUTAGE_SECONDS)
+        way.rate = 0.0
+        _, err = second.communicate(timeout=300)
+    assert second.returncode == Exit.COMPLETE, err
+    assert "Traceback" not in err
+    assert remote_digests(root) == local_bytes

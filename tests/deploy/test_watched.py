@@ -21,7 +21,7 @@ from elmo_store.storage.lease import Lease, acquire, release
 from elmo_store.storage.root import Root
 from pipeline.jobs.run import explain, left_summary
 from pipeline.progress.troubles import told
-from tests.deploy.conftest import wait_until
+from tests.clusters.processes import wait_until
 from transforms.runtime.ended import WorkerEnd, introduce, put_end, read_ends
 from transforms.runtime.owner import owned
 from transforms.runtime.work import BROKEN_EXIT, READ, WATCHER
