@@ -14,7 +14,6 @@ from pathlib import Path
 import elmo_store as stores
 from tests.hostile.jobs import Command, SmallJob, Trap, differences
 
-TWO_PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 Tree = dict[str, str]  # name of a file or folder, of a JSON file and each of its fields → digest or value
 
 
@@ -76,7 +75,6 @@ class Bench:
         Command(more.arguments(store, "both"), self.folder / "log").succeed()
         cases = [
             Case("embed", tuple(job.arguments("{out}", "both")), ("--dtype", "float32")),
-            Case("embed, two processes", tuple(job.arguments("{out}", "zarr", *TWO_PROCESSES)), ("--dtype", "float32")),
             Case("convert", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
             Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
             Case("export, npz", ("export", store, "--format", "npz", "--output", "{out}"), ("--layers", "top"), False),

@@ -12,8 +12,7 @@ from tests.hostile.jobs import Trap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMMANDS = (
-    "embed", "embed, two processes", "convert", "mix", "export, npz", "report", "collect",
-    "embed, into", "remove", "compact",
+    "embed", "convert", "mix", "export, npz", "report", "collect", "embed, into", "remove", "compact",
 )  # fmt: skip
 KILLS = 2  # of each command, the second in the last tenth of its changes
 LATE_SECONDS = 0.01  # after a change, at most, for what a library writes by itself

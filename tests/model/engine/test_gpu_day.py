@@ -43,7 +43,8 @@ def test_a_step_that_ended_leaves_no_process_behind(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_all_of_it_can_be_rehearsed(tmp_path: Path) -> None:
-    well = run_all(steps(rehearse=True), tmp_path)
+def test_each_kind_of_step_can_be_rehearsed(tmp_path: Path) -> None:
+    todo = [step for step in steps(rehearse=True) if "-" not in step.name]  # job-int8 and job-text are the job once more
+    well = run_all(todo, tmp_path)
     assert well, "\n".join(path.read_text(encoding="utf-8")[-3000:] for path in sorted(tmp_path.iterdir()))
     assert "tokens/s" in (tmp_path / "02-engine.txt").read_text(encoding="utf-8")
