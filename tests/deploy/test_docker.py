@@ -1,4 +1,4 @@
-"""The Dockerfile: linted, pinned, non-root, installing what pyproject says. tests/deploy/test_images.py builds it."""
+"""The Dockerfile: linted, pinned, non-root, installing what pyproject says, its stages made of what tests run elsewhere."""
 
 import os
 import re
