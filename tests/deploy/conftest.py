@@ -112,7 +112,7 @@ def check_a_pools_worker_dies(
             (worker,) = gate.wait_held(1, process)
             os.kill(worker, signal.SIGKILL)
             gate.open()
-            _, err = process.communicate(timeout=300)
+            _, err = process.communicate(timeout=600)
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == local_bytes
     assert f"process {worker}) was killed by SIGKILL" in err

@@ -18,7 +18,7 @@ from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, job_serv
 from tests.deploy.held_worker import Gate
 from tests.pipeline.support import digests
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 N_WORKERS = 2
 
 
@@ -77,7 +77,7 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     known |= set(python_workers(spark))
     kill_machine(spark)
     gate.open()
-    _, err = process.communicate(timeout=400)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == local_bytes
     assert "was killed by SIGKILL" in err
@@ -101,13 +101,13 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     first = started(held)
     gate.wait_held(N_WORKERS, first)
     second = started([*held, "--take-over"])
-    _, err = first.communicate(timeout=120)
+    _, err = first.communicate(timeout=600)
     assert first.returncode == Exit.REFUSED, err  # and its executors make room for the other job's
     gate.wait_held(1, second)  # what is left may be one worker's
     driver = job_service(second)
     second.kill()
     second.communicate()
-    driver.wait(timeout=30)
+    driver.wait(timeout=60)
     wait_until("an empty cluster", lambda: not spark.get("json/")["activeapps"] and not executors(spark), 60)
     assert python_workers(spark) == []
     assert all(app["name"].startswith("elmo-store-embed-") for app in spark.get("json/")["completedapps"])
