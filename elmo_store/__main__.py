@@ -13,7 +13,7 @@ from elmo_store.own_packages import put_ours_first
 EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("apache_beam", "torch", "nltk", "h5py", "ijson"), "embed"),
     "matplotlib": "plot",
-    **dict.fromkeys(("starlette", "uvicorn", "duckdb", "sklearn"), "explore"),
+    **dict.fromkeys(("starlette", "uvicorn", "sklearn"), "explore"),
     "s3fs": "s3",
     "gcsfs": "gcs",
     **dict.fromkeys(("aiohttp", "requests"), "http"),

@@ -5,7 +5,6 @@ import json
 import secrets
 import socket
 import sys
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
@@ -77,20 +76,20 @@ def _explore(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:  # which is how it ends
             pass
         finally:
-            service.close()
+            service.wait()
     return Exit.COMPLETE
 
 
 def _suggest(args: argparse.Namespace, store: "Store", labels: "Labels | None") -> int:
     from pipeline.explore.service import BadRequestError, ExplorerService
 
-    with closing(ExplorerService(store, labels=labels)) as service:
-        service.wait()
-        try:
-            best = service.suggested(args.suggest, args.by)
-        except BadRequestError as error:
-            raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
-        print(best["said"], file=sys.stderr)
+    service = ExplorerService(store, labels=labels)
+    service.wait()
+    try:
+        best = service.suggest(args.suggest, args.by)
+    except BadRequestError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
+    print(best["said"], file=sys.stderr)
     print(json.dumps({"s": best["s"], "gamma": 1.0}))
     return Exit.COMPLETE
 

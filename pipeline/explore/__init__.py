@@ -3,9 +3,8 @@
 neighbours   nearest rows by any mix: exact over a sample
 senses       maps of a word's occurrences: a plane and clusters
 labels       other groups of them: fields, and labels from a file
-umap_plane   another plane, by UMAP, in a process of its own
 search       sentences by their words
 service      what the page asks for, as plain functions
-server       the routes, the token, the headers; of each kind one computation at a time
+server       the routes, the token, the headers
 static/      the page: HTML, one style sheet, modules; no build
 """

@@ -1,68 +1,39 @@
 """Sentences by their words."""
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from elmo_store.format import layout
-from elmo_store.reading.store import Held, StoreReader
+from elmo_store.store import Store
+
+BLOCK_SENTENCES = 1 << 16  # that are read at a time
 
 
-class TextSearch:
-    """Sentences by their words: DuckDB over the parts, where they lie. For several threads, one after the other.
+def find(store: Store, words: str, offset: int, limit: int) -> list[dict[str, Any]]:
+    """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case: as whole words first; in order. StoreError.
 
-    What is looked for is always a bound parameter, never part of the statement; DuckDB may neither install nor load extensions,
-    so that nothing is asked of the network: objects elsewhere are read through the store's own filesystem.
+    No more of the store is read than it takes to find them.
     """
-
-    def __init__(self, store: StoreReader) -> None:
-        self._lock = threading.Lock()
-        self._connection = duckdb.connect(
-            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "2"}
-        )
-        self._held = store.held()
-        if not store.root.is_local:
-            self._connection.register_filesystem(store.root.filesystem)
-
-    def find(self, words: str, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case: as whole words first; in order."""
-        hits: list[dict[str, Any]] = []
-        for whole in (True, False):
-            for held in self._held:
-                if len(hits) < offset + limit:
-                    hits += self._find_in(held, words, whole, offset + limit - len(hits))
-        return hits[offset : offset + limit]
-
-    def _find_in(self, held: Held, words: str, whole: bool, most: int) -> list[dict[str, Any]]:
-        if not held.store.manifest.sizes.parts:
-            return []
-        statement = (
-            "SELECT sentence, id, tokens FROM (SELECT *, ' ' || lower(array_to_string(tokens, ' ')) || ' ' AS text "
-            "FROM read_parquet($paths) WHERE n_tokens > 0) WHERE contains(text, lower($words)) "
-            "AND contains(text, ' ' || lower($words) || ' ') = $whole ORDER BY sentence LIMIT $limit"
-        )
-        parameters = {"paths": _paths(held.store), "words": words, "whole": whole, "limit": most + held.n_removed}
-        with self._lock:
-            try:
-                rows = self._connection.execute(statement, parameters).fetchall()
-            finally:  # DuckDB opens the parts by itself
-                held.store.root.confirm()
-        own = held.numbers_of(np.array([row[0] for row in rows], np.int64)).tolist()
-        return [hit(number, *row[1:]) for number, row in zip(own, rows, strict=True) if number >= 0]
+    asked, most = pc.utf8_lower(words).as_py(), offset + limit
+    whole: list[dict[str, Any]] = []
+    within: list[dict[str, Any]] = []  # another word
+    for first in range(0, len(store), BLOCK_SENTENCES):
+        table = store.sentences(first, first + BLOCK_SENTENCES, columns=["sentence", "id", "tokens"])
+        text = pc.utf8_lower(pc.binary_join(table["tokens"].cast(pa.list_(pa.string())), " "))
+        holds = pc.match_substring(text, asked)
+        table, text = table.filter(holds), text.filter(holds)
+        as_words = pc.match_substring(pc.binary_join_element_wise(" ", text, " ", ""), f" {asked} ")
+        whole += _hits(table.filter(as_words), most - len(whole))
+        within += _hits(table.filter(pc.invert(as_words)), most - len(within))
+        if len(whole) >= most:
+            break
+    return [*whole, *within][offset:most]
 
 
-def _paths(store: StoreReader) -> list[str]:
-    """The parts as DuckDB names them."""
-    root = store.root
-    paths = [root.path(layout.sentences_part(part)) for part in range(store.manifest.sizes.parts)]
-    if root.is_local:
-        return paths
-    protocol = root.filesystem.protocol
-    first = protocol if isinstance(protocol, str) else protocol[0]
-    return [f"{first}://{path.removeprefix(f'{first}://')}" for path in paths]
+def _hits(table: Any, most: int) -> list[dict[str, Any]]:
+    return [hit(row["sentence"], row["id"], row["tokens"]) for row in table.slice(0, most).to_pylist()]
 
 
 def hit(number: int, sentence_id: str, tokens: Sequence[str]) -> dict[str, Any]:

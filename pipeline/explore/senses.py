@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 from elmo_store.figures.vectors import Float, unit
@@ -35,10 +36,11 @@ def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
     x = _along_principal_axes(unit(vectors))
     variances = (x * x).mean(axis=0)
     total = float(variances.sum())
-    explained = [float(share) for share in variances[:2] / total] if total > SAME else None
-    drawn = {**coordinates(_plane(x)), "explained": explained}
+    explained = [float(share) for share in variances[:2] / total] if total else None
+    plane = np.round(x[:, :2].astype(np.float64), 4)
+    drawn = {"x": plane[:, 0].tolist(), "y": plane[:, 1].tolist(), "explained": explained}
     if grouping is None:
-        group, worth = _clusters(x)
+        group, worth = _clusters(x) if explained else (np.zeros(len(x), np.int64), None)
         names = [f"cluster {k + 1}" for k in range(int(group.max()) + 1)]
         found = {"silhouette": worth, "accuracy": None, "groups": names, "group": group.tolist()}
         return drawn | found | {"others": None, "unlabelled": None}
@@ -52,17 +54,6 @@ def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
         "others": grouping.others,
         "unlabelled": grouping.unlabelled,
     }
-
-
-def coordinates(plane: npt.NDArray[Any]) -> dict[str, list[float]]:
-    """[n, 2] as the page takes it."""
-    rounded = np.round(plane.astype(np.float64), 4)
-    return {"x": rounded[:, 0].tolist(), "y": rounded[:, 1].tolist()}
-
-
-def principal_plane(vectors: Float) -> Float:
-    """The vectors' directions along their first two principal components: [n, d] → [n, 2]; zeros where all are one."""
-    return _plane(_along_principal_axes(unit(vectors)))
 
 
 def silhouette(vectors: Float, group: Int) -> float:
@@ -79,32 +70,18 @@ def silhouette(vectors: Float, group: Int) -> float:
 
 
 def _along_principal_axes(units: Float) -> Float:
-    """The rows, less their mean, in the system of their principal axes: [n, min(n, d)], at least 2 wide."""
-    centred = units - units.mean(axis=0)
-    n, d = centred.shape
-    if n < d:
-        values, vectors = np.linalg.eigh(centred @ centred.T)  # ascending
-        x = vectors * np.sqrt(np.maximum(values, 0))
-    else:
-        x = centred @ np.linalg.eigh(centred.T @ centred)[1]
-    x = x[:, ::-1]
-    x = x * np.where(x[np.abs(x).argmax(axis=0), np.arange(x.shape[1])] < 0, -1, 1)  # a sign is not part of the result
-    padded: Float = np.pad(x, ((0, 0), (0, max(0, 2 - x.shape[1])))).astype(np.float32)
+    """The rows, less their mean, in the system of their principal axes: [n, min(n, d)], at least 2 wide; zeros where all are one vector."""
+    if units.var(axis=0).sum() <= SAME:
+        return np.zeros((len(units), 2), np.float32)
+    x = PCA(svd_solver="covariance_eigh").fit_transform(units)
+    padded: Float = np.pad(x, ((0, 0), (0, max(0, 2 - x.shape[1]))))
     return padded
-
-
-def _varies(x: Float) -> bool:
-    return float((x * x).mean(axis=0).sum()) > SAME
-
-
-def _plane(x: Float) -> Float:
-    return x[:, :2] if _varies(x) else np.zeros((len(x), 2), np.float32)
 
 
 def _clusters(x: Float) -> tuple[Int, float | None]:
     """Each row's cluster [n], 0 the largest, and their silhouette, None for one cluster; the same every time."""
     random = np.random.default_rng(0)
-    found = _best_cut(x) if _varies(x) else None
+    found = _best_cut(x)
     if found is not None:
         spread = np.sqrt((x * x).mean(axis=0))
         clouds = [_best_cut(random.standard_normal(x.shape, np.float32) * spread) for _ in range(CLOUDS)]

@@ -3,15 +3,11 @@
 Read-only. The page's own files hold nothing of the store and are open; everything of the store needs the token, which is in
 the address that is printed (after #, so that it is sent nowhere) and travels in a header. Only requests that name this very
 host are answered, so that no other site's name can be pointed here. The page may load from and ask this server only.
-
-Of the questions of a kind one is computed at a time, in a thread, so that the server goes on: neighbours don't wait for a word's
-maps, which take longer, nor for a plane by UMAP, which takes seconds in a process of its own.
 """
 
-import asyncio
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,44 +42,34 @@ Call = Callable[[Request], Awaitable[Response]]
 def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> Starlette:
     """The application. ``hosts``: what a request's Host may say, ports included."""
 
-    def api(ask: Callable[[dict[str, str]], Any]) -> Call:
-        turn = asyncio.Lock()
+    def api(path: str, ask: Callable[[Mapping[str, str]], Any]) -> Route:
+        return Route(f"/api/{path}", lambda request: JSONResponse(ask(request.query_params)))
 
-        async def answer(request: Request) -> Response:
-            async with turn:
-                return await _answer(lambda: ask(dict(request.query_params)))
-
-        return answer
-
-    def neighbours(q: dict[str, str]) -> dict[str, Any]:
+    def neighbours(q: Mapping[str, str]) -> dict[str, Any]:
         return service.neighbours(q.get("token", ""), _numbers(q), q.get("by", ""), layers=q.get("layers") != "0")
 
-    def word(q: dict[str, str]) -> dict[str, Any]:
+    def word(q: Mapping[str, str]) -> dict[str, Any]:
         return service.word(q.get("word", ""), _numbers(q) or (), q.get("by", ""), layers=q.get("layers") != "0")
-
-    embedding = asyncio.Lock()
 
     async def embed(request: Request) -> Response:
         body = await request.body()
         if len(body) > BODY_BYTES:
             return JSONResponse({"error": "the text is too long"}, 413)
-        async with embedding:
-            return await _answer(lambda: service.embed(body.decode("utf-8", "replace")))
+        return JSONResponse(await run_in_threadpool(service.embed, body.decode("utf-8", "replace")))
 
     routes = [
-        Route("/api/about", api(lambda _: service.about())),
-        Route("/api/search", api(lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
-        Route("/api/sentence", api(lambda q: service.sentence(_whole(q, "number")))),
-        Route("/api/neighbours", api(neighbours)),
-        Route("/api/word", api(word)),
-        Route("/api/suggest", api(lambda q: service.suggested(q.get("word", ""), q.get("by", "")))),
-        Route("/api/umap", api(lambda q: service.umap(q.get("word", ""), _numbers(q) or ()))),
-        Route("/api/pair", api(lambda q: service.pair(q.get("first", ""), q.get("second", ""), _numbers(q)))),
+        api("about", lambda _: service.about()),
+        api("search", lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0))),
+        api("sentence", lambda q: service.sentence(_whole(q, "number"))),
+        api("neighbours", neighbours),
+        api("word", word),
+        api("suggest", lambda q: service.suggest(q.get("word", ""), q.get("by", ""))),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
     guard = Middleware(BaseHTTPMiddleware, dispatch=_guard(token, hosts))
-    return Starlette(routes=routes, middleware=[guard])
+    handlers = {BadRequestError: _refused, StoreError: _unreadable, OSError: _unreadable}
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
 def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Awaitable[Response]]:
@@ -102,23 +88,22 @@ def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Await
     return dispatch
 
 
-async def _answer(ask: Callable[[], Any]) -> Response:
-    try:
-        return JSONResponse(await run_in_threadpool(ask))
-    except BadRequestError as error:
-        return JSONResponse({"error": str(error)}, 400)
-    except (StoreError, OSError) as error:
-        return JSONResponse({"error": f"the store can't be read: {error}"}, 502)
+def _refused(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 400)
 
 
-def _whole(query: dict[str, str], name: str, default: int | None = None) -> int:
+def _unreadable(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"the store can't be read: {error}"}, 502)
+
+
+def _whole(query: Mapping[str, str], name: str, default: int | None = None) -> int:
     try:
         return int(query[name]) if name in query or default is None else default
     except (KeyError, ValueError) as error:
         raise BadRequestError(f"{name} must be a whole number") from error
 
 
-def _numbers(query: dict[str, str]) -> list[float] | None:
+def _numbers(query: Mapping[str, str]) -> list[float] | None:
     if "s" not in query:
         return None
     try:

@@ -7,22 +7,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.groups import shown
-from elmo_store.figures.vectors import Float, unit
+from elmo_store.figures.vectors import Float
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Grouping, Groupings, Labels
 from pipeline.explore.neighbours import RowSample, layer_names, layers_of
-from pipeline.explore.scores import Suggestion, suggest
-from pipeline.explore.search import TextSearch, hit
-from pipeline.explore.senses import coordinates, principal_plane, word_map
-from pipeline.explore.umap_plane import UmapError, UmapProcess
+from pipeline.explore.scores import suggest
+from pipeline.explore.search import find, hit
+from pipeline.explore.senses import word_map
 
 SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
@@ -30,7 +28,6 @@ OCCURRENCES = 1500  # of a word, that its map shows
 HITS = 30
 OWN_KEPT, OWN_CHARACTERS = 16, 2000
 NEIGHBOURS = 8
-PAIR_TOKENS = 100  # of each of two sentences, that are compared
 MIX = "the mix"
 
 
@@ -41,19 +38,16 @@ class BadRequestError(ValueError):
 class ExplorerService:
     """One store being looked at. The sample is read in the background: until it is there, questions about it say so.
 
-    `close` it at the end.
+    `wait` at the end: an interpreter that ends under a thread that reads may abort.
     """
 
     def __init__(self, store: Store, model: str | None = None, labels: Labels | None = None) -> None:
         self._store, self._model = store, model
         self._kind = store.manifest.kind
-        self._text = TextSearch(store)
         self._sample: RowSample | None = None
         self._problem = ""
         self._own: dict[str, EmbeddedSentence] = {}  # the newest last
         self._groupings = Groupings(store, labels)
-        self._umap = UmapProcess()
-        self._threads = ThreadpoolController()
         self._names = layer_names(store.states, self._kind)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
         self._loading.start()
@@ -63,20 +57,10 @@ class ExplorerService:
             self._sample = RowSample(sample_vectors(self._store, SAMPLE_ROWS // BLOCK_ROWS), self._kind)
         except Exception as error:  # shown on the page, which goes on without neighbours
             self._problem = f"the sample can't be read: {error}"
-        self._threads = ThreadpoolController()  # those of the libraries that came with it, too
 
     def wait(self) -> None:
         """Until the sample is read, or could not be."""
         self._loading.join()
-
-    def close(self) -> None:
-        """Wait, and end what was started: an interpreter that ends under a thread that reads may abort."""
-        self.wait()
-        self._umap.close()
-
-    def _take_one_thread(self) -> None:
-        """Of BLAS, for what this thread computes; it is not given back, since another thread may compute meanwhile."""
-        self._threads.limit(limits=1)
 
     def about(self) -> dict[str, Any]:
         """What the page's head says."""
@@ -108,7 +92,7 @@ class ExplorerService:
             elif asked.startswith("id:"):
                 sentences = [self._store.sentence(id=asked[3:])]
             else:
-                hits = self._text.find(" ".join(asked.split()), max(0, offset), HITS + 1)
+                hits = find(self._store, " ".join(asked.split()), max(0, offset), HITS + 1)
                 return {"hits": hits[:HITS], "more": len(hits) > HITS}
         except (SentenceNotFoundError, AmbiguousIdError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
@@ -159,7 +143,6 @@ class ExplorerService:
         row, query = self._query(token)
         sample = self._ready()
         answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(sample), "norm": None}
-        self._take_one_thread()
         if layers:
             for layer, name in enumerate(self._names):
                 types = layer == 0 and self._kind == "states"
@@ -178,9 +161,10 @@ class ExplorerService:
         alone, without the occurrences' text and labels.
         """
         sample, indices, found = self._occurrences(word)
-        wanted = self._wanted(s, layers)
+        wanted = {MIX: self._weights(s)} if self._kind == "states" else {}
+        if layers:
+            wanted |= {name: self._alone(layer) for layer, name in enumerate(self._names)}
         grouping = self._grouping(word, by, sample, indices) if by else None
-        self._take_one_thread()
         maps = [
             {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), grouping)} for name, weights in wanted.items()
         ]
@@ -190,67 +174,27 @@ class ExplorerService:
             answer["labels"] = None if grouping is None else grouping.labels
         return answer
 
-    def suggest(self, word: str, by: str) -> Suggestion:
-        """The mix that tells a word's occurrences apart best by a field or label. BadRequestError where there is none."""
+    def suggest(self, word: str, by: str) -> dict[str, Any]:
+        """The mix that tells a word's occurrences apart best by a field or label, and what is said of it.
+
+        BadRequestError where there is none.
+        """
         sample, indices, _ = self._occurrences(word)
         if self._kind != "states":
             raise BadRequestError("a mixed store can't be mixed again: explore the store of states")
         rows, label = self._grouping(word, by, sample, indices).labelled()
-        self._take_one_thread()
         layers = [sample.mixed(indices[rows], self._alone(layer)) for layer in range(len(self._names))]
         try:
-            return suggest(layers, label)
+            best = suggest(layers, label)
         except ValueError as error:
             raise BadRequestError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
-
-    def suggested(self, word: str, by: str) -> dict[str, Any]:
-        """The weights that `suggest` finds, and what is said of them."""
-        best = self.suggest(word, by)
         s = " ".join(f"{share:.2f}" for share in best.s)
         said = (
             f"s {s}: 1-NN accuracy {best.accuracy:.3f}, {best.accuracy - best.layer_accuracy:.3f} more than "
             f"{self._names[best.layer]} alone ({best.layer_accuracy:.3f}), leave-one-out on {best.occurrences:,} labelled "
             f"occurrences; the best of {best.mixes} mixes"
         )
-        return {"s": best.s, "said": said}
-
-    def umap(self, word: str, s: Sequence[float]) -> dict[str, Any]:
-        """The same occurrences in a plane by UMAP of one mix."""
-        sample, indices, _ = self._occurrences(word)
-        self._take_one_thread()
-        vectors = sample.mixed(indices, self._weights(s))
-        try:
-            return coordinates(self._umap.plane(vectors, principal_plane(vectors)))
-        except UmapError as error:
-            raise BadRequestError(str(error)) from error
-
-    def pair(self, first: str, second: str, s: Sequence[float] | None = None) -> dict[str, Any]:
-        """Cosines between the tokens of two sentences, each a number or an own sentence's key: by the mix and by each layer."""
-        sides = [self._tokens_of(key) for key in (first, second)]
-        wanted = self._wanted(s)
-        self._take_one_thread()
-        maps = []
-        for name, weights in wanted.items():
-            rows, columns = (unit(np.tensordot(np.array(weights, np.float32), layers, (0, 1))) for _, layers in sides)
-            maps.append({"name": name, "cosines": (rows @ columns.T).tolist()})
-        tokens = [tokens[:PAIR_TOKENS] for tokens, _ in sides]
-        return {"tokens": tokens, "of": [len(tokens) for tokens, _ in sides], "maps": maps}
-
-    def _tokens_of(self, key: str) -> tuple[Sequence[str], Float]:
-        """Tokens and their layers [n, L+1, 2p], of `PAIR_TOKENS` at most."""
-        try:
-            if key.startswith("own"):
-                own = self._own[key]
-                tokens, rows = own.tokens, own.rows[:PAIR_TOKENS]
-            else:
-                sentence = self._store.sentence(int(key))
-                first, stop = self._store.without_boundaries(sentence.span)
-                tokens, rows = sentence.tokens, self._store.read(rows=slice(first, min(stop, first + PAIR_TOKENS)))
-        except (SentenceNotFoundError, ValueError, IndexError, KeyError, OverflowError) as error:
-            raise BadRequestError(f"there is no sentence {key[:40]}") from error
-        if not tokens:
-            raise BadRequestError(f"sentence {key} has no words")
-        return tokens, layers_of(rows, self._kind)
+        return {"s": best.s, "accuracy": best.accuracy, "said": said}
 
     def _occurrences(self, word: str) -> tuple[RowSample, npt.NDArray[np.int64], int]:
         """The sample, where a word stands in it, and how often it does."""
@@ -278,11 +222,6 @@ class ExplorerService:
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
-
-    def _wanted(self, s: Sequence[float] | None, layers: bool = True) -> dict[str, list[float]]:
-        """Weights by name: of the mix, if the store has states and ``s`` is given, then of each layer alone."""
-        mix = {MIX: self._weights(s)} if s is not None and self._kind == "states" else {}
-        return mix | ({name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {})
 
     def _ready(self) -> RowSample:
         if self._sample is None:

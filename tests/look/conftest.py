@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,14 +71,13 @@ def mixed_store(hostile_store: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def service(hostile_store: Path) -> "Iterator[ExplorerService]":
+def service(hostile_store: Path) -> "ExplorerService":
     """The explorer's service over `hostile_store`, its sample read."""
     from pipeline.explore.service import ExplorerService
 
     made = ExplorerService(elmo_store.open(hostile_store))
     made.wait()
-    yield made
-    made.close()
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """What the explorer computes: neighbours against brute force, text search, the index, what it says of a sentence."""
 
 import warnings
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from elmo_store.errors import StoreReplacedError
 from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.vectors import unit
 from pipeline.explore import service as explorer
-from pipeline.explore import umap_plane
 from pipeline.explore.neighbours import RowSample, layers_of
-from pipeline.explore.senses import principal_plane, silhouette, word_map
+from pipeline.explore.senses import silhouette, word_map
 from pipeline.explore.service import BadRequestError, ExplorerService, embed_own
-from pipeline.explore.umap_plane import UmapError, UmapProcess
 from pipeline.jobs.output import clear
 from pipeline.main import main
 from tests.store.support import make_store
@@ -122,56 +119,6 @@ def test_the_occurrences_shown_are_drawn_at_random_from_all(service: ExplorerSer
     assert rows == [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
 
 
-def test_cosines_between_the_tokens_of_two_sentences_are_those_of_their_vectors(
-    service: ExplorerService, hostile_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, s = elmo_store.open(hostile_store), [0.2, 0.5, 0.3]
-    answer = service.pair("3", "5", [0.4, 1.0, 0.6])
-    assert answer["tokens"] == [store.sentence(number).tokens for number in (3, 5)]
-    assert [one["name"] for one in answer["maps"]] == ["the mix", "layer 0 (x)", "layer 1", "layer 2"]
-    mixed = [unit(mixed_by_hand(store.sentence(number).read(), s).astype(np.float32)) for number in (3, 5)]
-    assert np.allclose(answer["maps"][0]["cosines"], mixed[0] @ mixed[1].T, atol=2e-3)
-    layers = [unit(store.sentence(number).layers()[:, 2].astype(np.float32)) for number in (3, 5)]
-    assert np.allclose(answer["maps"][3]["cosines"], layers[0] @ layers[1].T, atol=2e-3)
-    assert np.allclose(np.diag(service.pair("3", "3")["maps"][0]["cosines"]), 1, atol=2e-3)
-    monkeypatch.setattr(explorer, "PAIR_TOKENS", 4)
-    cut = service.pair("3", "5")
-    assert (np.shape(cut["maps"][0]["cosines"]), [len(tokens) for tokens in cut["tokens"]], cut["of"]) == ((4, 4), [4, 4], [9, 9])
-    for wrong in ("x", "-", "9" * 30, "own0-1", "274"):  # the last one was refused: a sentence without tokens
-        with pytest.raises(BadRequestError, match=r"there is no sentence|has no words"):
-            service.pair("3", wrong)
-
-
-def test_umap_draws_the_same_plane_every_time_and_does_without_where_it_is_not_installed(
-    service: ExplorerService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(umap_plane, "find_spec", lambda name: name)
-    process = UmapProcess()
-    few = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
-    assert np.array_equal(process.plane(few, few[:, :2]), few[:, :2])  # too few for it: where they begin
-    monkeypatch.setattr(umap_plane, "find_spec", lambda name: None)
-    with pytest.raises(BadRequestError, match=r"needs umap-learn, which is not installed: pip install '.\[umap\]'"):
-        service.umap("river", [1, 1, 1])
-
-
-@pytest.mark.slow
-def test_umap_separates_what_lies_apart() -> None:
-    pytest.importorskip("umap", reason="umap-learn is not installed: pip install '.[umap]'")
-    random, which = np.random.default_rng(0), np.arange(60) % 2
-    vectors = (random.standard_normal((60, 16)) + 6 * np.eye(16)[which]).astype(np.float32)
-    start = principal_plane(vectors)
-    with closing(UmapProcess()) as process:
-        plane = process.plane(vectors, start)
-        assert silhouette(plane, which) > 0.5
-        assert np.array_equal(plane, process.plane(vectors, start))
-        with pytest.raises(UmapError, match="UMAP failed: "):
-            process.plane(np.full((9, 4), np.nan, np.float32), start[:9])
-        assert process._process is not None
-        process._process.kill()
-        process._process.join()
-        assert np.array_equal(plane, process.plane(vectors, start))  # by another process
-
-
 def test_layer_0_has_the_nearest_words_not_the_same_word_again(service: ExplorerService) -> None:
     row = service.word("river", [1, 1, 1])["points"][0]["row"]
     words = [one["word"] for one in service.neighbours(str(row), [1, 1, 1])["layers"][0]["found"]]
@@ -245,9 +192,9 @@ def test_the_code_of_a_sentence_of_ones_own_is_that_of_the_store_s_settings(tmp_
     settings = ["--model", "random-small", "--start-state", "zero", "--dtype", "float32", "--precision", "bfloat16"]
     assert main(["embed", str(tmp_path / "in.lines"), "--output", str(tmp_path / "store"), *settings, "--quiet"]) == 0
     store = elmo_store.open(tmp_path / "store")
-    with closing(ExplorerService(store)) as service:
-        names: dict[str, Any] = {}
-        exec(service.embed("the bank")["code"], names)
+    service, names = ExplorerService(store), dict[str, Any]()
+    service.wait()
+    exec(service.embed("the bank")["code"], names)
     assert np.array_equal(names["states"], store.sentence(0).read())
 
 

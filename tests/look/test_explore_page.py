@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def served(service: ExplorerService) -> Iterator[Running]:
     finally:
         serving.should_exit = True
         thread.join(20)
+        service.wait()
 
 
 @pytest.fixture(scope="module")
@@ -245,10 +246,7 @@ def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: 
     store, hostile = elmo_store.open(hostile_store), "<img src=x onerror=document.title='owned'> \\ \" \u202e 🙂"
     lines = [f"{number}\t{hostile if number % 3 else 'plain'}\n" for number in range(270)]
     (tmp_path / "labels.tsv").write_text("sentence\tsense\n" + "".join(lines), encoding="utf-8")
-    with (
-        closing(ExplorerService(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as service,
-        served(service) as running,
-    ):
+    with served(ExplorerService(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as running:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
@@ -371,9 +369,7 @@ def test_a_map_is_zoomed_and_what_is_in_view_selected(page: Any, running: Runnin
 
 
 @pytest.mark.slow
-def test_two_maps_stand_side_by_side_by_pca_or_umap(page: Any, running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """UMAP itself, which is compiled for half a minute, is `tests/look/test_explore.py`'s: here it turns the plane."""
-    monkeypatch.setattr("pipeline.explore.service.UmapProcess.plane", lambda self, vectors, start: start[:, ::-1])
+def test_two_maps_stand_side_by_side(page: Any, running: Running) -> None:
     opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1")
     until(page, "document.querySelector('#senses button')")
     assert not page.find_element("css selector", "#map2").is_displayed()
@@ -409,18 +405,6 @@ def test_two_maps_stand_side_by_side_by_pca_or_umap(page: Any, running: Running,
     page.execute_script("document.querySelector('#maps button:nth-child(3)').click()")
     pick(page, "#beside", "layer 2")
     assert browser.console(page) == []
-    pick(page, "#projection", "umap")
-    page.back()
-    until(page, "document.querySelector('#projection').value === ''")
-    page.forward()
-    until(page, "document.querySelector('#projection').value === 'umap'")
-    page.refresh()
-    until(page, "document.querySelector('#senses button')")
-    assert page.execute_script("return document.querySelector('#projection').value") == "umap"
-    for one in ("#map", "#map2"):
-        until(page, f"document.querySelector('{one}-note').textContent.includes('by UMAP.')")
-    assert page.execute_script(f"return {places.format('#map')}") != first
-    assert browser.console(page) == []
 
 
 def pick(driver: Any, selector: str, value: str) -> None:
@@ -430,41 +414,8 @@ def pick(driver: Any, selector: str, value: str) -> None:
 
 
 @pytest.mark.slow
-def test_two_sentences_are_compared_by_search_and_by_a_neighbour(page: Any, running: Running) -> None:
-    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
-    until(page, "document.querySelectorAll('#lists li').length === 32")
-    keys(page, "#pair-q", "#3", ENTER)
-    until(page, "document.querySelectorAll('#heat tbody tr').length === 9")
-    cells = "[...document.querySelectorAll('#heat tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => c.textContent))"
-    text = page.execute_script(f"return {cells}")
-    assert np.shape(text) == (9, 9)
-    assert all(re.fullmatch(r"−?(1\.00|0\.\d\d)", one) for line in text for one in line)
-    assert page.execute_script("return document.querySelectorAll('#heats canvas').length") == 4
-    assert "rows are the words of #5, columns those of #3" in page.find_element("css selector", "#pair-note").text
-    keys(page, "#heats button:nth-child(3)", ENTER)
-    until(page, "document.querySelector('#pair-note').textContent.includes('layer 1')")
-    assert page.execute_script(f"return {cells}") != text
-    keys(page, "#heats button:nth-child(1)", ENTER)
-    keys(page, "#sliders input", *[LEFT] * 100)  # s of layer 0 becomes 0
-    until(page, "document.body.dataset.paired === '5,3,0,1,1'")
-    assert page.execute_script(f"return {cells}") != text
-    page.find_element("css selector", "#comparing").click()
-    keys(page, "#mix li:nth-child(2) button", ENTER)
-    until(page, "document.querySelector('#pair-note').textContent.includes('columns those of #3') === false")
-    assert page.find_element("css selector", "#where").text.startswith("#5,")
-    caption = page.find_element("css selector", "#pair-note").text
-    page.refresh()
-    until(page, f"document.querySelector('#pair-note')?.textContent === {caption!r}")
-    keys(page, "#pair-q", "river", ENTER)
-    until(page, "document.querySelectorAll('#pair-hits button').length === 5")
-    browser.press(page, ENTER)
-    until(page, "document.querySelectorAll('#pair-hits button').length === 0")
-    assert browser.console(page) == []
-
-
-@pytest.mark.slow
 def test_back_goes_to_the_map_that_was_looked_at_of_a_mixed_store_too(page: Any, mixed_store: Path) -> None:
-    with closing(ExplorerService(elmo_store.open(mixed_store))) as service, served(service) as running:
+    with served(ExplorerService(elmo_store.open(mixed_store))) as running:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
         until(page, "document.querySelectorAll('#maps button').length === 2")
         assert not page.find_element("css selector", "#keep").is_displayed()  # there is no mix to keep
@@ -520,9 +471,8 @@ def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tm
     from selenium.webdriver.common.action_chains import ActionChains
 
     with browser.chromium(tmp_path, dark=dark) as driver:
-        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8&with=6")
+        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
         until(driver, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
-        until(driver, "document.querySelector('#heat td')")
         pick(driver, "#beside", "layer 1")
         for pointed in (
             "#tokens [aria-pressed=true]",
@@ -533,7 +483,6 @@ def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tm
             "#even",
             "#senses h3 button",
             "#map circle:last-child",
-            "#heats button",
             "#planes button",
         ):
             ActionChains(driver).move_to_element(driver.find_element("css selector", pointed)).perform()

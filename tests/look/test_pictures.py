@@ -10,7 +10,7 @@ import pytest
 import elmo_store
 from pipeline.main import main
 
-pytest.importorskip("duckdb", reason="the explorer's packages are not installed: pip install '.[explore]'")
+pytest.importorskip("sklearn", reason="the explorer's packages are not installed: pip install '.[explore]'")
 from pipeline.explore.service import ExplorerService
 from tests.look.pictures import explore_data
 

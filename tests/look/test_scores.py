@@ -1,7 +1,6 @@
 """Scores of labelled occurrences, and the suggested mix, against scikit-learn and plain NumPy."""
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +42,10 @@ def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(se
     metrics, choice = pytest.importorskip("sklearn.metrics"), pytest.importorskip("sklearn.model_selection")
     nearest = pytest.importorskip("sklearn.neighbors")
     store = elmo_store.open(senses_store)
-    with closing(ExplorerService(store)) as service:
-        service.wait()
-        answer = service.word("bank", [1, 2, 3], "sense")
-        suggestion = service.suggest("bank", "sense")
+    service = ExplorerService(store)
+    service.wait()
+    answer = service.word("bank", [1, 2, 3], "sense")
+    suggestion = service.suggest("bank", "sense")
     labels = np.array([label or "" for label in answer["labels"]])
     assert len(set(labels)) == 13  # twelve labels and none: more than groups
     assert len(answer["maps"][0]["groups"]) == 10
@@ -65,7 +64,7 @@ def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(se
         classifier = nearest.KNeighborsClassifier(1, metric="cosine", algorithm="brute")
         right = choice.cross_val_score(classifier, vectors, real, cv=choice.LeaveOneOut())
         assert one["accuracy"] == pytest.approx(right.mean())
-    assert suggestion.accuracy == one_nearest(np.tensordot(layers, np.array(suggestion.s, np.float32), (1, 0)), real)
+    assert suggestion["accuracy"] == one_nearest(np.tensordot(layers, np.array(suggestion["s"], np.float32), (1, 0)), real)
 
 
 def test_the_command_suggests_weights_that_mix_takes(
@@ -73,14 +72,14 @@ def test_the_command_suggests_weights_that_mix_takes(
 ) -> None:
     assert main(["explore", str(senses_store), "--suggest", "bank", "--by", "sense"]) == 0
     printed = capsys.readouterr()
-    with closing(ExplorerService(elmo_store.open(senses_store))) as service:
-        service.wait()
-        found = service.suggest("bank", "sense")
-        for word, by, said in (("bank", "none", "no groups can be made by 'none'"), ("bank", "topic", "fewer than two labels")):
-            with pytest.raises(BadRequestError, match=said):
-                service.suggest(word, by)
-    assert json.loads(printed.out) == {"s": list(found.s), "gamma": 1.0}
-    assert f"1-NN accuracy {found.accuracy:.3f}" in printed.err
+    service = ExplorerService(elmo_store.open(senses_store))
+    service.wait()
+    found = service.suggest("bank", "sense")
+    for word, by, said in (("bank", "none", "no groups can be made by 'none'"), ("bank", "topic", "fewer than two labels")):
+        with pytest.raises(BadRequestError, match=said):
+            service.suggest(word, by)
+    assert json.loads(printed.out) == {"s": list(found["s"]), "gamma": 1.0}
+    assert f"1-NN accuracy {found['accuracy']:.3f}" in printed.err
     (tmp_path / "weights.json").write_text(printed.out)
     mix = ["mix", str(senses_store), "--weights", str(tmp_path / "weights.json"), "--output", str(tmp_path / "mixed"), "--quiet"]
     assert main(mix) == 0

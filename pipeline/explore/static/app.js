@@ -4,16 +4,15 @@ import { $, address, ask, attempt, colour, count, decimal, element, goTo, newest
 import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
 import { mixer, NO_MIX, shares } from "./mixer.js";
-import { pairMaps } from "./pair.js";
 
 // What was answered, and what of it is chosen; asked, sentence or text, and at (its word) stand in the address.
-const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, chosen: null, word: null, code: "" };
+const state = { about: null, asked: "", sentence: null, text: null, at: null, chosen: null, word: null, code: "" };
 let [mix, opened, layersWanted] = [null, 0, true]; // how often a sentence was opened; whether the layers' lists are wanted, too
 
 function remember(entry) {
   const { asked: q, sentence, text, at: word } = state;
   const [s, gamma] = [mix.isEven() ? "" : mix.s.join(","), mix.gamma === 1 ? "" : mix.gamma];
-  goTo({ q, sentence, text, word, s, gamma, ...maps.address(), with: pair.second() }, entry);
+  goTo({ q, sentence, text, word, s, gamma, ...maps.address() }, entry);
 }
 
 const maps = wordMaps({
@@ -26,10 +25,6 @@ const maps = wordMaps({
     mix.set(s, mix.gamma);
     moved();
   },
-});
-const pair = pairMaps({
-  asked: () => ({ sentence: state.key, s: mix.s.join(","), none: mix.isNone() }),
-  changed: () => remember(true),
 });
 const find = finder((number) => open(number, null, { focus: true }));
 for (const id of ["tokens", "lists"]) roving($(id));
@@ -68,7 +63,7 @@ async function open(number, row = null, { at = null, entry = true, focus = false
   $("where").replaceChildren(`#${answer.number}, `, words(answer.id), ", from ", words(answer.source.split("/").pop()), ` (${answer.position})`);
   for (const [name, value] of Object.entries(answer.fields)) $("where").append("; ", words(name), ": ", words(value));
   $("where").title = visible(answer.source);
-  Object.assign(state, { sentence: answer.number, key: String(answer.number), text: null });
+  Object.assign(state, { sentence: answer.number, text: null });
   return show(answer, (i) => String(answer.first_row + i), row === null ? at : row - answer.first_row, { entry, focus, keep });
 }
 
@@ -86,7 +81,7 @@ async function own(text, { at = null, entry = true } = {}) {
   if (turn !== opened) return;
   $("where").textContent = "A sentence of your own: choose one of its words.";
   $("where").title = "";
-  Object.assign(state, { sentence: null, key: answer.own, text });
+  Object.assign(state, { sentence: null, text });
   return show(answer, (i) => `${answer.own}:${i}`, at, { entry });
 }
 
@@ -120,8 +115,6 @@ function show(answer, key, at, { entry, focus = false, keep = false }) {
   state.code = answer.code.split("\n").map(visible).join("\n"); // line ends of code stay
   showCode();
   $("code-box").hidden = false;
-  $("pair").hidden = !answer.tokens.length;
-  pair.refresh();
   const shown = buttons[at] ?? buttons.find((button) => button.className === "hit");
   if (shown) $("tokens").scrollTop = shown.offsetTop - $("tokens").offsetTop - 8;
   if (!keep && (entry || at !== null)) $("sentence").scrollIntoView({ block: "nearest" });
@@ -157,9 +150,8 @@ const neighbours = newest(async () => {
   const s = mix.isNone() ? {} : { s: mix.s.join(",") };
   const answer = await ask("neighbours", { token: chosen, ...s, by: $("by").value, layers: layers ? "1" : "0" });
   if (chosen !== state.chosen) return; // which asks again
-  const take = (number, row) => ($("comparing").checked ? pair.choose(number) : open(number, row));
   const box = (id, className, name, list) => {
-    const items = list.map((one) => element("li", {}, occurrence(one, decimal(one.cosine, 3), take)));
+    const items = list.map((one) => element("li", {}, occurrence(one, decimal(one.cosine, 3), open)));
     return element("div", { id, className }, element("h3", {}, words(name)), element("ol", {}, ...items));
   };
   const { kind } = state.about;
@@ -196,7 +188,6 @@ function moved() {
     neighbours();
     maps.refresh();
   }
-  pair.refresh();
   showCode();
   clearTimeout(waiting);
   waiting = setTimeout(() => remember(false), 200);
@@ -245,7 +236,6 @@ async function restore(first) {
     hits = await find(asked);
   }
   const at = number("word");
-  pair.restore(number("with"));
   if (parameters.has("text")) {
     $("text").value = parameters.get("text");
     if (parameters.get("text") !== state.text || at !== state.at) await own(parameters.get("text"), { at, entry: false });

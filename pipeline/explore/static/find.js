@@ -16,7 +16,7 @@ function marked(tokens, asked) {
 }
 
 // Sentences as items of a list, each a button that calls ``open(number)``.
-export function hitItems(hits, asked, open) {
+function hitItems(hits, asked, open) {
   const looked = /^(#[0-9,]+|id:.*)$/.test(asked.trim()) ? "" : norm(asked);
   return hits.map((hit) => {
     const text = element("span", {}, element("small", {}, "#", String(hit.number), " "), ...marked(hit.tokens, looked));

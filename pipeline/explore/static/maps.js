@@ -2,12 +2,12 @@
 
 import { NO_MIX, shares } from "./mixer.js";
 import { $, ask, attempt, colour, count, decimal, drawn, element, newest, numbers, roving, visible, words } from "./page.js";
-import { plane, positions, turned } from "./plane.js";
+import { plane, positions } from "./plane.js";
 import { save } from "./save.js";
 
 // ``asked()``: {word, s, gamma, row, none: whether s is 0 throughout}; ``about()``: what the page's head says of the store;
-// ``open(sentence, row)``; ``changed()`` when what stands in the address does: the large map, the groups, the projection, the map
-// beside it, the mixes that were kept; ``regroup()`` when all is to be drawn by other groups; ``take(s)`` moves the sliders.
+// ``open(sentence, row)``; ``changed()`` when what stands in the address does: the large map, the groups, the map beside it,
+// the mixes that were kept; ``regroup()`` when all is to be drawn by other groups; ``take(s)`` moves the sliders.
 export function wordMaps({ asked, about, open, changed, regroup, take }) {
   let [data, layersWanted, drawnWord] = [null, true, null];
   let [largeName, besideName, kept] = ["", "", []]; // kept: the s of each mix
@@ -50,7 +50,7 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
     }
     drawnWord = word;
     if (layers) data = { ...answer, points: data?.word === word ? data.points : answer.points, kept: others }; // the view stays
-    else data.maps[0] = { ...answer.maps[0], before: data.maps[0].umap ?? data.maps[0].before };
+    else [data.maps[0]] = answer.maps;
     Object.assign(data, { s, by });
     draw();
     document.body.dataset.mapped = s.join(",");
@@ -59,23 +59,6 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
   const all = () => [...data.maps, ...data.kept];
   const large = () => all().find((map) => map.name === largeName) ?? all()[0];
   const beside = () => all().find((map) => map.name === besideName) ?? null;
-
-  // Planes by UMAP of the maps that are large: one after the other, the newest wanted ones.
-  const umaps = newest(async () => {
-    if (!data) return;
-    const { word } = data;
-    for (const map of [large(), beside()]) {
-      if (!map || map.umap || !map.explained || !byUmap()) continue;
-      try {
-        map.umap = await ask("umap", { word, s: map.s.join(",") });
-      } catch (error) {
-        $("projection").value = "";
-        throw error;
-      } finally {
-        if (data) drawLarge();
-      }
-    }
-  });
 
   function draw() {
     const shown = data.points.length === data.found ? `all ${count(data.found)}` : `${count(data.points.length)} of ${count(data.found)}`;
@@ -93,30 +76,23 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
     $("keep").hidden = about().kind !== "states";
     $("keep").textContent = data.kept.includes(map) ? "drop this map" : "keep this mix’s map";
     drawLarge();
-    if (byUmap()) umaps();
   }
 
   function drawLarge() {
     const [map, second] = [large(), beside()];
     const groups = { names: map.groups, group: map.group, colour: (group) => colourOf(map, group) };
-    main.draw(data.points, drawnAs(map), groups, asked().row, told(map));
+    main.draw(data.points, map, groups, asked().row, told(map));
     other.figure.hidden = !second;
     $("word-said").classList.toggle("two", Boolean(second));
-    if (second) {
-      const lies = byUmap() ? turned(drawnAs(second), drawnAs(map)) : drawnAs(second);
-      other.draw(data.points, lies, groups, asked().row, told(second) + (data.by ? "" : ` In the colours of ${visible(map.name)}.`));
-    }
+    if (second) other.draw(data.points, second, groups, asked().row, told(second) + (data.by ? "" : ` In the colours of ${visible(map.name)}.`));
     mark();
   }
 
-  const byUmap = () => $("projection").value === "umap";
-  const drawnAs = (map) => (byUmap() && (map.umap ?? map.before)) || map;
   const colourOf = (map, group) => (group === map.unlabelled ? "cnone" : group === map.others ? "cothers" : colour(group));
 
   function told(map) {
     const says = `${visible(map.name)}: ${scores(map).join(", ")}`;
     if (!map.explained) return `${says}.`;
-    if (byUmap()) return `${says}; by UMAP${map.umap ? "." : ", which is being computed: the first time that takes up to a minute."}`;
     return `${says}; ${decimal(100 * (map.explained[0] + map.explained[1]), 0)}% of the variance is in this plane.`;
   }
 
@@ -173,8 +149,8 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
 
   // The points that are selected, or all, but for groups that are left out.
   function saved() {
-    const [map, view] = [large(), drawnAs(large())];
-    const row = (point, i) => ({ ...point, x: view.x[i], y: view.y[i], label: data.labels?.[i] ?? "", group: map.groups[map.group[i]] });
+    const map = large();
+    const row = (point, i) => ({ ...point, x: map.x[i], y: map.y[i], label: data.labels?.[i] ?? "", group: map.groups[map.group[i]] });
     return data.points.map(row).filter((one, i) => !off.has(one.group) && (!selected.size || selected.has(i)));
   }
 
@@ -201,7 +177,7 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
     selected.clear();
     mark();
   });
-  for (const id of ["beside", "projection", "by"]) {
+  for (const id of ["beside", "by"]) {
     $(id).addEventListener("change", () => {
       besideName = $("beside").value;
       changed();
@@ -233,7 +209,7 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
       $("word").hidden = true;
     },
     address: () => ({
-      layer: largeName, by: $("by").value, projection: $("projection").value, beside: besideName, kept: kept.map((s) => s.join(",")).join(";"),
+      layer: largeName, by: $("by").value, beside: besideName, kept: kept.map((s) => s.join(",")).join(";"),
     }),
     // As an address says; returns what draws it, once the word is chosen.
     restore(parameters) {
@@ -242,7 +218,6 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
       [largeName, besideName] = [text("layer"), text("beside")];
       kept = text("kept").split(";").map(numbers).filter((s) => s.length === about().layers.length);
       $("by").value = about().fields.includes(text("by")) ? text("by") : "";
-      $("projection").value = text("projection") === "umap" ? "umap" : "";
       const same = String([$("by").value, String(kept)]) === String(before);
       return () => (same ? data && draw() : regroup());
     },

@@ -220,28 +220,6 @@ export function positions(map, width, height) {
   return shares(map.x).map((share, i) => [width * share, height * (1 - up[i])]);
 }
 
-// A map turned and mirrored to lie as another one does: orthogonal Procrustes, in the plane.
-export function turned(map, like) {
-  const centred = ({ x, y }) => {
-    const [mx, my] = [x, y].map((values) => values.reduce((sum, one) => sum + one, 0) / values.length);
-    return x.map((one, i) => [one - mx, y[i] - my]);
-  };
-  const [from, to] = [centred(map), centred(like)];
-  const fit = (sign) => {
-    let [along, across] = [0, 0];
-    from.forEach(([x, y], i) => {
-      along += x * to[i][0] + sign * y * to[i][1];
-      across += x * to[i][1] - sign * y * to[i][0];
-    });
-    return { sign, along, across, worth: Math.hypot(along, across) };
-  };
-  const [plain, mirrored] = [fit(1), fit(-1)];
-  const { sign, along, across, worth } = mirrored.worth > plain.worth ? mirrored : plain;
-  if (!worth) return map;
-  const [cos, sin] = [along / worth, across / worth];
-  return { ...map, x: from.map(([x, y]) => cos * x - sin * sign * y), y: from.map(([x, y]) => sin * x + cos * sign * y) };
-}
-
 // The nearest point in a direction, what lies aside of it counting twice; the same point if none lies there.
 function towards(at, from, [dx, dy], shown) {
   let [best, least] = [from, Infinity];
