@@ -1,7 +1,7 @@
 """Other programs of the same model beside this one: ``python -m benchmarks.peers [small full] [--environment PYTHON]``.
 
 For each shape: random weights, and a store of one text (float32, every sentence from zeros). Each program, in a process of its
-own, computes the text slice by slice, in turns. Printed: the largest difference of its layers from the store's; tokens a second
+own, computes the text slice by slice. Printed: the largest difference of its layers from the store's; tokens a second
 and a second of CPU (medians of slices, the first not counted); the latter's share of ours. All have the same number of threads.
 
 elmo-store   the engine in float32, a slice a call
@@ -17,15 +17,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, repeat
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,43 +141,28 @@ def _session(tf: Any, threads: int) -> tuple[Any, Callable[[], object]]:
 
 
 def serve(name: str, threads: str, wheel: str) -> None:
-    """Be a program: say its version; for each line, a slice's number, save its layers and say its seconds and those of CPU."""
+    """Be a program: save the layers of each slice; say its version, and each slice's seconds by the clock and of CPU, as JSON."""
     answers, sys.stdout = sys.stdout, sys.stderr  # bilm-tf prints
     described, embed = PROGRAMS[name](int(threads), wheel)
-    print(described, file=answers, flush=True)
-    slices = json.loads(Path("slices.json").read_text("utf-8"))
-    for line in sys.stdin:
-        sentences = slices[int(line)]
+    taken = []
+    for k, sentences in enumerate(json.loads(Path("slices.json").read_text("utf-8"))):
         size = len(sentences) if name == "elmo-store" else BATCH
         began = np.array([time.perf_counter(), time.process_time()])
         layers = list(chain.from_iterable(embed(sentences[i : i + size]) for i in range(0, len(sentences), size)))
-        seconds = np.array([time.perf_counter(), time.process_time()]) - began
-        np.savez(f"{name}-{int(line)}.npz", *layers)
-        print(*seconds, file=answers, flush=True)
+        taken.append((np.array([time.perf_counter(), time.process_time()]) - began).tolist())
+        np.savez(f"{name}-{k}.npz", *layers)
+    json.dump([described, taken], answers)
 
 
-@contextmanager
-def serving(folder: Path, python: str, *arguments: str) -> Iterator[Callable[[str], str]]:
-    """A process of `serve`, which answers a line by a line; RuntimeError with its last words if it has ended."""
+def served(folder: Path, python: str, *arguments: str) -> tuple[str, list[list[float]]]:
+    """What a process of `serve` says. OSError; RuntimeError with its last words if it fails."""
     environment = os.environ | {"TF_USE_LEGACY_KERAS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": ROOT}
-    command, pipe = [python, "-m", "benchmarks.peers", "serve", *arguments], subprocess.PIPE
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True)
-        questions, answers = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
-
-        def ask(line: str) -> str:
-            print(line, end="", file=questions, flush=True)
-            if answer := answers.readline():
-                return answer.strip()
-            code = process.wait()
-            log.seek(0)
-            raise RuntimeError(f"ended with {code}: {''.join(log.readlines()[-1:]).strip()}")
-
-        try:
-            yield ask
-        finally:
-            process.kill()
-            process.communicate()
+    command = [python, "-m", "benchmarks.peers", "serve", *arguments]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace")
+    if ended.returncode:
+        raise RuntimeError(f"ended with {ended.returncode}: {''.join(ended.stderr.splitlines()[-1:]).strip()}")
+    described, taken = json.loads(ended.stdout)
+    return described, taken
 
 
 def difference(store: Any, first: int, layers: Path) -> float:
@@ -206,17 +189,14 @@ def measure(shape: str, slices: list[Sentences], folder: Path, pythons: Mapping[
     text = write_lines(folder / "text.txt", chain.from_iterable(slices), sum(n_tokens))
     embed = ("embed", str(text), "--input-format", "lines", "--output", str(folder / "store"), "--quiet", "--dtype", "float32")
     run_measured(*embed, "--model", str(folder / "model"), "--start-state", "zero")
-    with ExitStack() as stack:
-        running: dict[str, tuple[str, Callable[[str], str]]] = {}
-        for name, python in pythons.items():
-            try:
-                ask = stack.enter_context(serving(folder, python, name, *settings))
-                running[name] = ask(""), ask
-            except (OSError, RuntimeError) as error:
-                yield Result(f"{name}: not run: {error if python else 'see --help'}")
-        answers = [[ask(f"{k}\n").split() for _, ask in running.values()] for k in range(len(slices))]
-    store, rates = elmo_store.open(folder / "store"), np.array(n_tokens)[:, None, None] / np.array(answers, float)
-    for (name, (described, _)), (wall, cpu) in zip(running.items(), np.median(rates[1:], axis=0).tolist(), strict=True):
+    store = elmo_store.open(folder / "store")
+    for name, python in pythons.items():
+        try:
+            described, taken = served(folder, python, name, *settings)
+        except (OSError, RuntimeError) as error:
+            yield Result(f"{name}: not run: {error if python else 'see --help'}")
+            continue
+        wall, cpu = np.median((np.array(n_tokens)[:, None] / np.array(taken))[1:], axis=0).tolist()
         largest = max(difference(store, first[k], folder / f"{name}-{k}.npz") for k in range(len(slices)))
         yield Result(described, largest, (wall, cpu))
 

@@ -1,1 +1,1 @@
-"""What benchmarks share: measuring and tables, texts and models, stores of made-up states."""
+"""What benchmarks share: measuring and tables; texts, models and stores."""

@@ -11,24 +11,23 @@ from typing import Any
 import numpy as np
 
 import elmo_store as stores
-from benchmarks.shared.made_stores import EndlessRows, Shape, make_store
 from benchmarks.shared.support import Table, fast_server, in_turns, run_measured
-from benchmarks.shared.texts import SAMPLE
+from benchmarks.shared.texts import SAMPLE, make_store
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 
-WIDE = Shape(600, channels=512, forms=("zarr",))
+WIDE_TOKENS = 8_000
 CLIENT_ROUNDS, CLIENTS = 5, ("s3fs", "obstore")
-ENCODED_SENTENCES, BATCH = 7_500, 256
+BATCH = 256
 ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("float16", "blosc"), ("int8", "none"))
 
 
 def clients(folder: Path) -> None:
     """Milliseconds, of the wall's clock and of this process's processors, that each library takes for the same requests."""
     with TemporaryDirectory(dir=folder) as served, fast_server(Path(served)) as bucket:
-        opened = {name: _opened(f"{bucket}/{WIDE.name}", folder, number) for number, name in enumerate(CLIENTS)}
+        opened = {name: _opened(f"{bucket}/wide", folder, number) for number, name in enumerate(CLIENTS)}
         works: dict[str, Callable[[stores.Store, Any], object]] = {
             "64 random sentences, one call": lambda store, numbers: store.read_sentences(numbers),
             "64 random sentences, one by one": lambda store, numbers: [store.sentence(int(n)).read() for n in numbers],
@@ -46,9 +45,9 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
     os.environ[OBSTORE] = str(obstore)
     root = Root(url)
     if not root.exists("elmo_store.json"):
-        source = make_store(folder, WIDE)
-        for rel in Root(source).list():
-            root.put(rel, Path(source, rel))
+        source = make_store(folder, "wide", WIDE_TOKENS, 512).root
+        for rel in source.list():
+            root.put(rel, source.get(rel))
     store = stores.open(url, form="zarr")
     print(f"{CLIENTS[obstore]}: {type(store.root.filesystem).__module__}")  # opened now, while the variable stands
     return store
@@ -60,23 +59,23 @@ def _asked(work: Callable[[stores.Store, Any], object], store: stores.Store, ran
 
 def encodings(folder: Path) -> None:
     """Bytes of a token, encoding a shard from float32, and scans in memory, with the states of examples/sample."""
-    sample = folder / "sample"
-    run_measured("embed", str(SAMPLE), "--output", str(sample), "--dtype", "float32", "--quiet")
-    states = stores.open(sample).read()
     columns = ("bytes a token", "encode", "scan", f"{BATCH} at once")
-    table = Table(f"encodings, 5 x {states.shape[2]}, tokens/s", "form", *columns, label_width=30)
+    table, states = Table("encodings, tokens/s", "form", *columns, label_width=30), None
     for form in layout.FORMS:
         for dtype, compression in ENCODINGS:
-            shape = Shape(ENCODED_SENTENCES, states.shape[2], dtype, (form,), compression=compression)
-            store = stores.open(make_store(folder, shape, states))
-            table.row(f"{form}, {dtype}, {compression}", *_encoding(store, states))
+            name = f"{form}, {dtype}, {compression}"
+            options = ["--store", form, "--dtype", dtype, "--compression", compression, "--overwrite", "--quiet"]
+            run_measured("embed", str(SAMPLE), "--output", str(folder / name), *options)
+            store = stores.open(folder / name)
+            states = store.read() if states is None else states  # those in float32, which come first
+            table.row(name, *_encoding(store, states))
 
 
 def _encoding(store: stores.Store, states: Any) -> tuple[float, ...]:
     m = store.manifest
     objects = [rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard) if "/token/" not in rel]
     n = m.shard_range(0)[1]
-    rows = EndlessRows(states if m.is_int8 else states.astype(m.dtype))[0:n]
+    rows = states[:n] if m.is_int8 else states[:n].astype(m.dtype)  # int8: encoders quantise
     numbers = np.random.default_rng(7).integers(0, len(store), BATCH)
     works: dict[str, Callable[[], object]] = {
         "encode": lambda: forms.encode_shard(m, 0, rows, ["w"] * n, np.zeros(n, np.int64), np.zeros(n, np.int32)),

@@ -70,7 +70,7 @@ def silhouette(vectors: Float, group: Int) -> float:
 
 
 def _along_principal_axes(units: Float) -> Float:
-    """The rows, less their mean, in the system of their principal axes: [n, min(n, d)], at least 2 wide; zeros where all are one vector."""
+    """The rows less their mean along their principal axes: [n, min(n, d)], at least 2 wide; zeros where all are one vector."""
     if units.var(axis=0).sum() <= SAME:
         return np.zeros((len(units), 2), np.float32)
     x = PCA(svd_solver="covariance_eigh").fit_transform(units)
