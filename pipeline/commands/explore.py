@@ -14,7 +14,6 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
-    from pipeline.explore.labels import Labels
 
 EXPLORE = """\
 The page is read-only and local: it is served on 127.0.0.1, answers only requests with the token in its address, and contacts no
@@ -35,18 +34,13 @@ def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     free_or_port = bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536)
     add_option(parser, "--port", "port to listen on", 0, "0, a free one", type=free_or_port)
     add_store_model(parser, "sentences of your own")
-    add_option(
-        parser, "--labels", "TSV of labels to group a word's occurrences by; its first line names the columns: id (or sentence, "
-        "its number), token (its number from 0, where tokens are labelled), then the labels", metavar="FILE",
-    )  # fmt: skip
     add_option(parser, "--suggest", "print the weights that tell a word's labels apart best, and end", metavar="WORD")
-    add_option(parser, "--by", "with --suggest: the kept field, or the column of --labels", metavar="FIELD")
-    add_storage_options(parser, "the store, and labels at a URL")
+    add_option(parser, "--by", "with --suggest: the kept field", metavar="FIELD")
+    add_storage_options(parser, "the store")
 
 
 def _explore_touches(args: argparse.Namespace) -> locations.Touched:
-    labels = [locations.file("--labels", args.labels, args.storage_options)] if args.labels else []
-    return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model), *labels])
+    return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model)])
 
 
 def _explore(args: argparse.Namespace) -> int:
@@ -58,16 +52,15 @@ def _explore(args: argparse.Namespace) -> int:
         raise CommandError(Exit.BAD_USAGE, "--suggest and --by belong together: give both, or neither")
     store = locations.open_store(args.store, args.storage_options)
     _check_layers(store)
-    labels = _labels(args, store)
     if args.suggest is not None:
-        return _suggest(args, store, labels)
+        return _suggest(args, store)
     try:
         listener = socket.create_server((HOST, args.port))
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"--port {args.port} can't be listened on: {error}") from error
     token = secrets.token_urlsafe(24)
     with listener:
-        service = ExplorerService(store, model=args.model, labels=labels)
+        service = ExplorerService(store, model=args.model)
         serving = server(service, token, listener)
         print(f"exploring {store.url}: http://{HOST}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
@@ -80,10 +73,10 @@ def _explore(args: argparse.Namespace) -> int:
     return Exit.COMPLETE
 
 
-def _suggest(args: argparse.Namespace, store: "Store", labels: "Labels | None") -> int:
+def _suggest(args: argparse.Namespace, store: "Store") -> int:
     from pipeline.explore.service import BadRequestError, ExplorerService
 
-    service = ExplorerService(store, labels=labels)
+    service = ExplorerService(store)
     service.wait()
     try:
         best = service.suggest(args.suggest, args.by)
@@ -92,19 +85,6 @@ def _suggest(args: argparse.Namespace, store: "Store", labels: "Labels | None") 
     print(best["said"], file=sys.stderr)
     print(json.dumps({"s": best["s"], "gamma": 1.0}))
     return Exit.COMPLETE
-
-
-def _labels(args: argparse.Namespace, store: "Store") -> "Labels | None":
-    """The labels that are to be shown. CommandError (bad location) if they can't be used."""
-    from pipeline.cli.label_files import LabelError
-    from pipeline.explore.labels import read_labels
-
-    if args.labels is None:
-        return None
-    try:
-        return read_labels(args.labels, store, args.storage_options if locations.is_url(args.labels) else None)
-    except (LabelError, OSError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"--labels: {error}") from error
 
 
 def _check_layers(store: "Store") -> None:

@@ -2,7 +2,7 @@
 
 neighbours   nearest rows by any mix: exact over a sample
 senses       maps of a word's occurrences: a plane and clusters
-labels       other groups of them: fields, and labels from a file
+labels       other groups of them: by a field
 search       sentences by their words
 service      what the page asks for, as plain functions
 server       the routes, the token, the headers

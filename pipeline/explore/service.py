@@ -11,12 +11,12 @@ import numpy.typing as npt
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
-from elmo_store.figures.groups import shown
+from elmo_store.figures.groups import grouped_fields, shown, values_at
 from elmo_store.figures.vectors import Float
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
-from pipeline.explore.labels import Grouping, Groupings, Labels
+from pipeline.explore.labels import Grouping, grouped
 from pipeline.explore.neighbours import RowSample, layer_names, layers_of
 from pipeline.explore.scores import suggest
 from pipeline.explore.search import find, hit
@@ -41,13 +41,14 @@ class ExplorerService:
     `wait` at the end: an interpreter that ends under a thread that reads may abort.
     """
 
-    def __init__(self, store: Store, model: str | None = None, labels: Labels | None = None) -> None:
+    def __init__(self, store: Store, model: str | None = None) -> None:
         self._store, self._model = store, model
         self._kind = store.manifest.kind
         self._sample: RowSample | None = None
         self._problem = ""
         self._own: dict[str, EmbeddedSentence] = {}  # the newest last
-        self._groupings = Groupings(store, labels)
+        self._fields = [field.name for field in grouped_fields(store)]
+        self._grouped: tuple[tuple[str, str], Grouping] = (("", ""), grouped(()))  # the word and field asked for last
         self._names = layer_names(store.states, self._kind)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
         self._loading.start()
@@ -73,7 +74,7 @@ class ExplorerService:
             "tokens": manifest.sizes.tokens,
             "rows": self._store.n_rows,
             "layers": self._names,
-            "fields": self._groupings.names,
+            "fields": self._fields,
             "code": self._opening(),
             "sample": None if self._sample is None else len(self._sample),
             "reading": self._loading.is_alive(),
@@ -137,7 +138,7 @@ class ExplorerService:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
 
         ``token``: a row's number, or KEY:POSITION in an own sentence. Of layer 0, where a word is one vector, the nearest words.
-        ``by``: a field or label whose value stands with each.
+        ``by``: a field whose value stands with each.
         """
         self._check_field(by)
         row, query = self._query(token)
@@ -157,7 +158,7 @@ class ExplorerService:
     def word(self, word: str, s: Sequence[float], by: str = "", *, layers: bool = True) -> dict[str, Any]:
         """A word's occurrences in the sample: a map of them by the mix with these weights, and one by each layer.
 
-        At most `OCCURRENCES` of them, drawn at random, in clusters or ``by`` a field or label. Without ``layers`` the mix's map
+        At most `OCCURRENCES` of them, drawn at random, in clusters or ``by`` a field. Without ``layers`` the mix's map
         alone, without the occurrences' text and labels.
         """
         sample, indices, found = self._occurrences(word)
@@ -175,7 +176,7 @@ class ExplorerService:
         return answer
 
     def suggest(self, word: str, by: str) -> dict[str, Any]:
-        """The mix that tells a word's occurrences apart best by a field or label, and what is said of it.
+        """The mix that tells a word's occurrences apart best by a field, and what is said of it.
 
         BadRequestError where there is none.
         """
@@ -214,11 +215,14 @@ class ExplorerService:
 
     def _grouping(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Grouping:
         self._check_field(by)
-        return self._groupings.of(by, word, sample.text, indices)
+        if self._grouped[0] != (word, by):
+            sentence, position = sample.text.sentence[indices].tolist(), sample.text.position[indices].tolist()
+            self._grouped = ((word, by), grouped(values_at(self._store, by, sentence, position)))
+        return self._grouped[1]
 
     def _check_field(self, by: str) -> None:
-        if by and by not in self._groupings.names:
-            raise BadRequestError(f"no groups can be made by {by!r}: there is {', '.join(self._groupings.names) or 'no field'}")
+        if by and by not in self._fields:
+            raise BadRequestError(f"no groups can be made by {by!r}: there is {', '.join(self._fields) or 'no field'}")
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
@@ -251,7 +255,7 @@ class ExplorerService:
         shown = [{"row": row, "cosine": cosine, **self._context(index)} for row, cosine, index in neighbours]
         if by:
             edge = int(self._store.boundaries)
-            labels = self._groupings.values(by, [one["sentence"] for one in shown], [one["token"] + edge for one in shown])
+            labels = values_at(self._store, by, [one["sentence"] for one in shown], [one["token"] + edge for one in shown])
             for one, label in zip(shown, labels, strict=True):
                 one["label"] = label
         return shown

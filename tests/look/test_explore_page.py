@@ -22,9 +22,9 @@ import pytest
 
 import elmo_store
 from pipeline.explore import server
-from pipeline.explore.labels import read_labels
 from pipeline.explore.service import ExplorerService
 from tests.look import browser
+from tests.pipeline.conftest import store_of_records
 from tests.pipeline.support import heed_signals
 
 ENTER, LEFT, RIGHT, TAB, END, DOWN = "\ue007", "\ue012", "\ue014", "\ue004", "\ue010", "\ue015"
@@ -242,11 +242,14 @@ def test_a_group_is_left_out_by_its_button_and_what_is_shown_is_saved(page: Any,
 
 
 @pytest.mark.slow
-def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: Path, tmp_path: Path) -> None:
-    store, hostile = elmo_store.open(hostile_store), "<img src=x onerror=document.title='owned'> \\ \" \u202e 🙂"
-    lines = [f"{number}\t{hostile if number % 3 else 'plain'}\n" for number in range(270)]
-    (tmp_path / "labels.tsv").write_text("sentence\tsense\n" + "".join(lines), encoding="utf-8")
-    with served(ExplorerService(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as running:
+def test_labels_are_a_legend_that_filters(page: Any, tiny_model: Path, tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=document.title='owned'> \\ \" \u202e 🙂"
+    words = [
+        ["the", "bank", "of", "the", "wide", "river", "by", "a", "river"],
+        ["a", "house", "of", "people", "with", "money", "and", "a", "river"],
+    ]
+    records = [{"text": words[i % 2], "sense": hostile if i % 3 else "plain"} for i in range(270)]
+    with served(ExplorerService(store_of_records(tmp_path, records, tiny_model))) as running:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]

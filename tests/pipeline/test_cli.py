@@ -138,7 +138,6 @@ def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     [
         "mix . --output out --weights FOLDER",
         "remove . --ids FOLDER",
-        "explore . --labels FOLDER",
         "train TEXT --output out --options FOLDER",
     ],
 )
@@ -191,7 +190,6 @@ UNKNOWN = {
     "--model": "explore . --model foo://x",
     "--weights": "mix . --weights foo://x --output out",
     "--ids": "remove . --ids foo://x",
-    "--labels": "explore . --labels foo://x",
     "STORE": "info foo://x",
 }
 
