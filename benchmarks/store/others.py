@@ -29,13 +29,13 @@ def clients(folder: Path) -> None:
     with TemporaryDirectory(dir=folder) as served, fast_server(Path(served)) as bucket:
         opened = {name: _opened(f"{bucket}/wide", folder, number) for number, name in enumerate(CLIENTS)}
         works: dict[str, Callable[[stores.Store, Any], object]] = {
-            "64 random sentences, one call": lambda store, numbers: store.read_sentences(numbers),
-            "64 random sentences, one by one": lambda store, numbers: [store.sentence(int(n)).read() for n in numbers],
+            "64 random sentences, one call": lambda store, random: store.read_sentences(_some(store, random)),
+            "64 random sentences, one by one": lambda store, random: [store.sentence(n).read() for n in _some(store, random)],
         }
         title = f"medians of {CLIENT_ROUNDS} in turns: ms, and ms of this process's processors"
         table = Table(title, "", *(f"{name} {what}" for what in ("wall", "proc") for name in CLIENTS), label_width=44)
         for label, work in works.items():
-            calls = {name: partial(_asked, work, store, np.random.default_rng(7)) for name, store in opened.items()}
+            calls = {name: partial(work, store, np.random.default_rng(7)) for name, store in opened.items()}
             taken = [in_turns(calls, CLIENT_ROUNDS, clock=clock) for clock in (time.perf_counter, time.process_time)]
             table.row(label, *(spent[name] * 1e3 for spent in taken for name in CLIENTS))
 
@@ -53,21 +53,22 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
     return store
 
 
-def _asked(work: Callable[[stores.Store, Any], object], store: stores.Store, random: np.random.Generator) -> None:
-    work(store, random.integers(0, len(store), 64))
+def _some(store: stores.Store, random: np.random.Generator) -> list[int]:
+    return random.integers(0, len(store), 64).tolist()
 
 
 def encodings(folder: Path) -> None:
     """Bytes of a token, encoding a shard from float32, and scans in memory, with the states of examples/sample."""
     columns = ("bytes a token", "encode", "scan", f"{BATCH} at once")
-    table, states = Table("encodings, tokens/s", "form", *columns, label_width=30), None
+    table = Table("encodings, tokens/s", "form", *columns, label_width=30)
+    states: Any = None  # those in float32, which come first
     for form in layout.FORMS:
         for dtype, compression in ENCODINGS:
             name = f"{form}, {dtype}, {compression}"
             options = ["--store", form, "--dtype", dtype, "--compression", compression, "--overwrite", "--quiet"]
             run_measured("embed", str(SAMPLE), "--output", str(folder / name), *options)
             store = stores.open(folder / name)
-            states = store.read() if states is None else states  # those in float32, which come first
+            states = store.read() if states is None else states
             table.row(name, *_encoding(store, states))
 
 

@@ -1,6 +1,5 @@
 """Sentences by their words."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,9 +31,6 @@ def find(store: Store, words: str, offset: int, limit: int) -> list[dict[str, An
     return [*whole, *within][offset:most]
 
 
-def _hits(table: Any, most: int) -> list[dict[str, Any]]:
-    return [hit(row["sentence"], row["id"], row["tokens"]) for row in table.slice(0, most).to_pylist()]
-
-
-def hit(number: int, sentence_id: str, tokens: Sequence[str]) -> dict[str, Any]:
-    return {"number": number, "id": sentence_id, "tokens": tokens}
+def _hits(table: pa.Table, most: int) -> list[dict[str, Any]]:
+    rows = table.slice(0, most).to_pylist()
+    return [{"number": row["sentence"], "id": row["id"], "tokens": row["tokens"]} for row in rows]

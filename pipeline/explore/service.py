@@ -19,7 +19,7 @@ from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Grouping, grouped
 from pipeline.explore.neighbours import RowSample, layer_names, layers_of
 from pipeline.explore.scores import suggest
-from pipeline.explore.search import find, hit
+from pipeline.explore.search import find
 from pipeline.explore.senses import word_map
 
 SAMPLE_ROWS = 200_000
@@ -97,7 +97,7 @@ class ExplorerService:
                 return {"hits": hits[:HITS], "more": len(hits) > HITS}
         except (SentenceNotFoundError, AmbiguousIdError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
-        hits = [hit(s.index, s.id, s.tokens) for s in sentences if s.tokens or asked]
+        hits = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in sentences if s.tokens or asked]
         return {"hits": hits, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
@@ -215,10 +215,11 @@ class ExplorerService:
 
     def _grouping(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Grouping:
         self._check_field(by)
-        if self._grouped[0] != (word, by):
+        known = self._grouped
+        if known[0] != (word, by):
             sentence, position = sample.text.sentence[indices].tolist(), sample.text.position[indices].tolist()
-            self._grouped = ((word, by), grouped(values_at(self._store, by, sentence, position)))
-        return self._grouped[1]
+            self._grouped = known = ((word, by), grouped(values_at(self._store, by, sentence, position)))
+        return known[1]
 
     def _check_field(self, by: str) -> None:
         if by and by not in self._fields:
