@@ -38,10 +38,15 @@ def chromium(folder: Path, *, dark: bool = False) -> Iterator[Any]:
         made.quit()
 
 
-def resize(driver: Any, width: int, height: int, *, mobile: bool = False) -> None:
-    """The page's own size, which a window's is not."""
+@contextmanager
+def sized(driver: Any, width: int, height: int, *, mobile: bool = False) -> Iterator[None]:
+    """The page's own size, which a window's is not, while the context lasts."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        yield
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def console(driver: Any) -> list[str]:

@@ -440,60 +440,59 @@ def test_what_was_found_is_marked(page: Any, running: Running) -> None:
 
 
 @pytest.mark.slow
-def test_the_answer_stands_above_the_fold(running: Running, tmp_path: Path) -> None:
-    with browser.chromium(tmp_path) as driver:
-        browser.resize(driver, 1280, 720)
-        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
-        until(driver, "document.querySelectorAll('#lists li').length === 32")
+def test_the_answer_stands_above_the_fold(page: Any, running: Running) -> None:
+    with browser.sized(page, 1280, 720):
+        opened(page, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
+        until(page, "document.querySelectorAll('#lists li').length === 32")
         bottoms = "[...document.querySelectorAll('#lists li:nth-child(3)')].map(li => li.getBoundingClientRect().bottom)"
-        assert max(driver.execute_script(f"return {bottoms}")) < 720
-        assert driver.execute_script("return scrollY") == 0
-        browser.keep(driver, "explore-1280")
+        assert max(page.execute_script(f"return {bottoms}")) < 720
+        assert page.execute_script("return scrollY") == 0
+        browser.keep(page, "explore-1280")
 
 
 @pytest.mark.slow
-def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(running: Running, tmp_path: Path) -> None:
-    with browser.chromium(tmp_path) as driver:
-        browser.resize(driver, 390, 700, mobile=True)
-        opened(driver, f"{running.url}/#{running.token}?q=money")
-        until(driver, "document.querySelector('#tokens button')")
-        assert driver.execute_script("return scrollY") == 0
-        keys(driver, "#hits li:nth-child(2) button", ENTER)
+def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(page: Any, running: Running) -> None:
+    with browser.sized(page, 390, 700, mobile=True):
+        opened(page, f"{running.url}/#{running.token}?q=money")
+        until(page, "document.querySelector('#tokens button')")
+        assert page.execute_script("return scrollY") == 0
+        keys(page, "#hits li:nth-child(2) button", ENTER)
         box = "document.querySelector('{}').getBoundingClientRect()"
-        until(driver, f"scrollY > 0 && {box.format('#sentence')}.bottom < 701")  # scrolled by whole pixels
-        keys(driver, "#tokens button", ENTER)
-        until(driver, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 700")
-        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
-        browser.keep(driver, "explore-phone")
+        until(page, f"scrollY > 0 && {box.format('#sentence')}.bottom < 701")  # scrolled by whole pixels
+        keys(page, "#tokens button", ENTER)
+        until(page, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 700")
+        assert page.execute_script("return document.documentElement.scrollWidth") == 390
+        browser.keep(page, "explore-phone")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tmp_path: Path, dark: bool) -> None:
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_everything_has_contrast_with_the_pointer_on_it_too(page: Any, running: Running, scheme: str) -> None:
     axe = pytest.importorskip("axe_core_python.selenium", reason="axe is not installed: pip install '.[test]'").Axe()
     from selenium.webdriver.common.action_chains import ActionChains
 
-    with browser.chromium(tmp_path, dark=dark) as driver:
-        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
-        until(driver, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
-        pick(driver, "#beside", "layer 1")
-        for pointed in (
-            "#tokens [aria-pressed=true]",
-            "#tokens button",
-            "#hits button",
-            "#lists button",
-            "#maps button",
-            "#even",
-            "#senses h3 button",
-            "#map circle:last-child",
-            "#planes button",
-        ):
-            ActionChains(driver).move_to_element(driver.find_element("css selector", pointed)).perform()
-            assert driver.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")
-            around = pointed.partition(" ")[0] if pointed != "#tokens [aria-pressed=true]" else None  # the whole page once
-            found = axe.run(driver, around, {"runOnly": ["wcag2a", "wcag2aa"]})
-            told = [(one["id"], [node["html"][:150] for node in one["nodes"]]) for one in found["violations"]]
-            assert told == [], pointed
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    assert page.execute_script(f"return matchMedia('(prefers-color-scheme: {scheme})').matches")
+    opened(page, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
+    until(page, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
+    pick(page, "#beside", "layer 1")
+    for pointed in (
+        "#tokens [aria-pressed=true]",
+        "#tokens button",
+        "#hits button",
+        "#lists button",
+        "#maps button",
+        "#even",
+        "#senses h3 button",
+        "#map circle:last-child",
+        "#planes button",
+    ):
+        ActionChains(page).move_to_element(page.find_element("css selector", pointed)).perform()
+        assert page.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")
+        around = pointed.partition(" ")[0] if pointed != "#tokens [aria-pressed=true]" else None  # the whole page once
+        found = axe.run(page, around, {"runOnly": ["wcag2a", "wcag2aa"]})
+        told = [(one["id"], [node["html"][:150] for node in one["nodes"]]) for one in found["violations"]]
+        assert told == [], pointed
 
 
 def test_of_many_questions_at_once_each_is_answered(running: Running) -> None:
@@ -508,35 +507,38 @@ def test_of_many_questions_at_once_each_is_answered(running: Running) -> None:
 
 
 @pytest.mark.slow
-def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(named_store: Path, tmp_path: Path) -> None:
+def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(page: Any, named_store: Path) -> None:
     service = ExplorerService(elmo_store.open(named_store))
     service.wait()
-    with served(service) as running, browser.chromium(tmp_path) as driver:
-        driver.get(f"{running.url}/#{running.token}")
-        until(driver, "document.querySelectorAll('#tokens button').length === 5")
-        keys(driver, "#text", "the bank lends money", ENTER)
-        until(driver, "document.querySelector('#where').textContent.startsWith('A sentence of your own')", 90)
-        assert focused(driver, "textContent") == "the"  # its first word, from where Tab goes on
-        browser.press(driver, RIGHT)
-        assert focused(driver, "textContent") == "bank"
-        browser.press(driver, ENTER)
-        until(driver, "document.querySelectorAll('#lists li').length === 32")
+    with served(service) as running:
+        page.get("about:blank")
+        browser.requested(page)  # by other tests
+        page.get(f"{running.url}/#{running.token}")
+        until(page, "document.querySelectorAll('#tokens button').length === 5")
+        keys(page, "#text", "the bank lends money", ENTER)
+        until(page, "document.querySelector('#where').textContent.startsWith('A sentence of your own')", 90)
+        assert focused(page, "textContent") == "the"  # its first word, from where Tab goes on
+        browser.press(page, RIGHT)
+        assert focused(page, "textContent") == "bank"
+        browser.press(page, ENTER)
+        until(page, "document.querySelectorAll('#lists li').length === 32")
         # A sentence that stands in the store has the store's very vectors: the nearest is itself (in layer 0 the word anywhere).
-        nearest = {box: driver.find_element("css selector", f"#{box} li").text for box in ("mix", "layer0", "layer1", "layer2")}
+        nearest = {box: page.find_element("css selector", f"#{box} li").text for box in ("mix", "layer0", "layer1", "layer2")}
         assert nearest.pop("layer0") in ("1.000 the bank lends money", "1.000 the bank of the river")
         assert set(nearest.values()) == {"1.000 the bank lends money"}
-        assert "norm of the chosen word" in driver.find_element("css selector", "#norm").text
-        code = driver.execute_script("return document.querySelector('#code').textContent")
+        assert "norm of the chosen word" in page.find_element("css selector", "#norm").text
+        code = page.execute_script("return document.querySelector('#code').textContent")
         names: dict[str, Any] = {}
         exec(code, names)
         assert np.array_equal(names["states"], elmo_store.open(named_store).sentence(1).read())
-        browser.keep(driver, "explore-own")
-        assert browser.console(driver) == []
-        assert all(url.startswith((running.url, "data:")) for url in browser.requested(driver))
+        browser.keep(page, "explore-own")
+        assert browser.console(page) == []
+        assert all(url.startswith((running.url, "data:")) for url in browser.requested(page))
 
 
 @pytest.mark.slow
-def test_hostile_text_is_shown_as_text(page: Any) -> None:
+def test_hostile_text_is_shown_as_text(page: Any, running: Running) -> None:
+    opened(page, f"{running.url}/#{running.token}")
     for number in (270, 271, 272):
         page.execute_script("document.querySelector('#q').value = arguments[0]", f"#{number}")
         keys(page, "#find button", ENTER)

@@ -24,13 +24,18 @@ def running(senses_store: Path) -> Iterator[Running]:
         yield found
 
 
-@pytest.fixture
-def page(running: Running, tmp_path: Path) -> Iterator[Any]:
-    with browser.chromium(tmp_path) as driver:
-        opened(driver, f"{running.url}/#{running.token}")
-        until(driver, "document.querySelectorAll('#hits button').length === 30")
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with browser.chromium(tmp_path_factory.mktemp("browser")) as driver:
         yield driver
-        assert browser.console(driver) == []
+
+
+@pytest.fixture
+def page(driver: Any, running: Running) -> Iterator[Any]:
+    opened(driver, f"{running.url}/#{running.token}")
+    until(driver, "document.querySelectorAll('#hits button').length === 30")
+    yield driver
+    assert browser.console(driver) == []
 
 
 CAPTIONS = "return [...document.querySelectorAll('#maps button')].map((one) => one.innerText.split('\\n'))"
@@ -131,19 +136,19 @@ def test_lists_are_one_tab_stop_and_an_opened_point_keeps_the_scroll_position(pa
 
 @pytest.mark.slow
 def test_the_layers_are_side_by_side_and_two_maps_fill_the_width(page: Any, running: Running) -> None:
-    browser.resize(page, 1024, 800)
-    opened(page, f"{running.url}/#{running.token}?sentence=5&word=4&by=sense&beside=layer+2")
-    until(page, "document.querySelector('#maps button') && document.querySelectorAll('#lists > div').length === 4")
-    tops = "return [...document.querySelectorAll('#lists > div')].map((one) => one.getBoundingClientRect().top)"
-    assert len(set(page.execute_script(tops))) == 1
-    wide, large = (
-        page.execute_script(f"return document.querySelector('{one}').clientWidth") for one in ("#planes", "#word-said")
-    )
-    assert wide == large
-    starts = "return [...document.querySelectorAll('#sliders input')].map((one) => one.getBoundingClientRect().left)"
-    assert len(set(page.execute_script(starts))) == 2  # in two columns
-    keys(page, "#planes .plane:first-child button[title='zoom in']", ENTER)
-    assert [page.execute_script(f"return document.querySelector('{one}').dataset.zoom") for one in ("#map", "#map2")] == [
-        "1.50"
-    ] * 2
-    until(page, "document.querySelectorAll('#map2 circle').length === 240")
+    with browser.sized(page, 1024, 800):
+        opened(page, f"{running.url}/#{running.token}?sentence=5&word=4&by=sense&beside=layer+2")
+        until(page, "document.querySelector('#maps button') && document.querySelectorAll('#lists > div').length === 4")
+        tops = "return [...document.querySelectorAll('#lists > div')].map((one) => one.getBoundingClientRect().top)"
+        assert len(set(page.execute_script(tops))) == 1
+        wide, large = (
+            page.execute_script(f"return document.querySelector('{one}').clientWidth") for one in ("#planes", "#word-said")
+        )
+        assert wide == large
+        starts = "return [...document.querySelectorAll('#sliders input')].map((one) => one.getBoundingClientRect().left)"
+        assert len(set(page.execute_script(starts))) == 2  # in two columns
+        keys(page, "#planes .plane:first-child button[title='zoom in']", ENTER)
+        assert [page.execute_script(f"return document.querySelector('{one}').dataset.zoom") for one in ("#map", "#map2")] == [
+            "1.50"
+        ] * 2
+        until(page, "document.querySelectorAll('#map2 circle').length === 240")
