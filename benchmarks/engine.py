@@ -1,126 +1,76 @@
 """The engine on this machine: ``python -m benchmarks.engine [TABLE …]`` prints tables (default: `engine`).
 
-engine     for each precision, random weights, real text, medians: (a) the best product that libraries reach here, (b) the LSTM's
-           rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what was really
-           multiplied, (c) tokens/s
+engine     for each precision, random weights, real text, medians: (a) the rate of the gates' product alone, (b) the LSTM's rate
+           counted as if it multiplied everything (151 MFLOP a token at full size) and its share of (a), (c) tokens/s
 precision  how far each precision's states are from float32's, state by state; float32 is tested against float64
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 
 from benchmarks.shared.support import Table, in_turns, machine, options_of
-from benchmarks.shared.texts import SHAPES, Sentences, running_text, take
+from benchmarks.shared.texts import SHAPES, running_text, take
 from elmo_store.format.layout import state_names
 from model.engine.cpu import step_lanes
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.products import Int8Linear, PackedLinear, onednn_problem
+from model.engine.products import Int8Linear, PackedLinear
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
 
-SQUARE = 4096
 TABLES = ("engine", "precision")
 
 
-@dataclass
-class EngineRun:
-    """One measured call: what it took and what it really multiplied."""
-
-    tokens: int
-    seconds: float
-    lstm_seconds: float
-    lstm_flops: float
-
-
-def lstm_flops(options: BiLMOptions) -> float:
-    """Multiplications and additions of all layers and directions for one token, nothing saved."""
-    p, d = options.projection_dim, options.dim
-    return 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)
-
-
-def measure(embedder: Embedder, sentences: Sentences) -> EngineRun:
-    """Embed these sentences once."""
-    options, before = embedder.options, replace(embedder.stats)
-    requests = [SentenceRows(s, 0, len(s)) for s in sentences]
-    began = time.perf_counter()
-    embedder.embed(requests)
-    seconds = time.perf_counter() - began
-    after = embedder.stats
-    row = 2.0 * options.projection_dim * 4 * options.dim  # W_ih · x of one word in one direction
-    cell = lstm_flops(options) / 2 - row  # the rest of one token in one direction
-    flops = (after.cells_used - before.cells_used) * cell + (after.table_computed - before.table_computed) * row
-    return EngineRun(sum(map(len, sentences)), seconds, after.seconds_lstm - before.seconds_lstm, flops)
-
-
-def product_rates(settings: EngineSettings, device: torch.device, width: tuple[int, int], rounds: int) -> dict[str, float]:
-    """GFLOP/s of products by name, at the gates' shape (lanes, ``width``: inputs, outputs) and of squares."""
-    rates: dict[str, float] = {}
-    for rows, inputs, outputs in ((settings.lanes or 1, *width), (SQUARE, SQUARE, SQUARE)):
-        flops = 2.0 * rows * inputs * outputs
-        calls = max(1, int(2e10 / flops))  # long enough for the clock
-        works = _products(rows, inputs, outputs, settings, device)
-        taken = in_turns({name: _repeated(work, calls, device) for name, work in works.items()}, rounds)
-        rates |= {f"{name} {rows}×{inputs}→{outputs}": flops * calls / taken[name] / 1e9 for name in works}
-    return rates
-
-
-def _products(
-    rows: int, inputs: int, outputs: int, settings: EngineSettings, device: torch.device
-) -> dict[str, Callable[[], object]]:
-    x = torch.randn(rows, inputs).to(device=device, dtype=settings.dtype)
+def product_rate(options: BiLMOptions, settings: EngineSettings, device: torch.device, rounds: int) -> float:
+    """GFLOP/s of the product that makes the gates of ``settings.lanes`` rows, as the engine computes it."""
+    rows, inputs, outputs = settings.lanes or 1, 2 * options.projection_dim, 4 * options.dim
+    flops = 2.0 * rows * inputs * outputs
+    calls = max(1, int(2e10 / flops))  # long enough for the clock
+    x = torch.randn(rows, inputs).to(device, settings.dtype)
     weight = (torch.randn(outputs, inputs) * 0.03).to(device)
-    dense = weight.to(settings.dtype)
-    turned = dense.t().contiguous()
-    works: dict[str, Callable[[], object]] = {"torch.mm": lambda: torch.mm(x, turned), "F.linear": lambda: F.linear(x, dense)}
-    if device.type == "cpu" and onednn_problem(settings.dtype) is None:
-        packed = PackedLinear(weight, None, settings.dtype, rows)
-        works["oneDNN packed"] = lambda: packed(x)
-    if settings.precision == "int8":
-        eighth = Int8Linear(weight, None, rows)
-        works["u8 × s8, quantising and scaling included"] = lambda: eighth(x)
-    return works
+    packed = PackedLinear(weight, None, settings.dtype, rows, device.type == "cpu")
+    product = Int8Linear(weight, None, rows) if settings.quantised else packed
 
-
-def _repeated(work: Callable[[], object], calls: int, device: torch.device) -> Callable[[], None]:
     def run() -> None:
         for _ in range(calls):
-            work()
+            product(x)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    return run
+    return flops * calls / in_turns({"": run}, rounds)[""] / 1e9
+
+
+def measure(embedder: Embedder, requests: list[SentenceRows]) -> tuple[float, float]:
+    """Tokens/s of the engine and of its LSTM alone, embedding these sentences once."""
+    began, before = time.perf_counter(), embedder.stats.seconds_lstm
+    embedder.embed(requests)
+    tokens = sum(request.stop for request in requests)
+    return tokens / (time.perf_counter() - began), tokens / (embedder.stats.seconds_lstm - before)
 
 
 def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
-    """One precision's part of the table, printed as it is measured."""
+    """One precision's part of the table."""
     options, device = weights.options, torch.device("cuda" if settings.on_cuda else "cpu")
-    print(f"\n== {settings.precision}\n(a) GFLOP/s of products")
-    rates = product_rates(settings, device, (2 * options.projection_dim, 4 * options.dim), args.repeats)
-    for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
-        print(f"    {name:60s} {rate:9.0f}", flush=True)
+    p, d = options.projection_dim, options.dim
+    flops = 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)  # of one token, all layers and directions, nothing saved
+    best = product_rate(options, settings, device, args.repeats)
     embedder = Embedder(weights, StartState.zero(options), settings)
-    cold, *runs = [measure(embedder, take(text, args.tokens)) for _ in range(args.repeats + 1)]
-    per_second = [run.tokens / run.seconds for run in runs]
-    tokens_s = statistics.median(per_second)
-    best, flops = max(rates.values()), lstm_flops(options)
-    lstm = statistics.median(run.tokens * flops / run.lstm_seconds / 1e9 for run in runs)
-    really = statistics.median(run.lstm_flops / run.lstm_seconds / 1e9 for run in runs)
-    print(f"(b) LSTM, counted as {flops / 1e6:.0f} MFLOP a token: {lstm:.0f} GFLOP/s = {lstm / best:.0%} of (a);")
-    whole = tokens_s * flops / 1e9
-    print(f"    really multiplied {really:.0f} GFLOP/s = {really / best:.0%}; whole engine, counted so: {whole / best:.0%}")
+    calls = ([SentenceRows(s, 0, len(s)) for s in take(text, args.tokens)] for _ in range(args.repeats + 1))
+    (cold, _), *runs = [measure(embedder, call) for call in calls]
+    rates = [rate for rate, _ in runs]
+    lstm = statistics.median(rate for _, rate in runs) * flops / 1e9
+    print(f"\n== {settings.precision}\n(a) product {best:.0f} GFLOP/s")
+    print(f"(b) LSTM, counted as {flops / 1e6:.0f} MFLOP a token: {lstm:.0f} GFLOP/s = {lstm / best:.0%} of (a)")
     print(
-        f"(c) engine {tokens_s:,.0f} tokens/s (from {min(per_second):,.0f} to {max(per_second):,.0f}; the first call, tables "
-        f"empty, {cold.tokens / cold.seconds:,.0f}); median of {args.repeats} × {args.tokens:,} tokens",
+        f"(c) engine {statistics.median(rates):,.0f} tokens/s (from {min(rates):,.0f} to {max(rates):,.0f}; the first call, "
+        f"tables empty, {cold:,.0f}); median of {args.repeats} × {args.tokens:,} tokens",
         flush=True,
     )
 

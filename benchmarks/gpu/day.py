@@ -17,7 +17,6 @@ from pathlib import Path
 from benchmarks.shared.support import options_of
 
 NO_GPU = 3
-TESTS = "tests/model/engine/test_engine_cuda.py"
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,12 @@ class Step:
 
 def steps(rehearse: bool) -> list[Step]:
     """In their order: what matters most comes first."""
-    tests = ("pytest", "-n0", "-q", "-rs", TESTS, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))
-    measured = ("benchmarks.gpu.steps",)
     more = ("--rehearse",) if rehearse else ()
-    job = (*measured, "job", "--precision", "bfloat16", *more)
+    job = ("benchmarks.gpu.steps", "job", "--precision", "bfloat16", *more)
+    tests = "tests/model/engine/test_engine_cuda.py"
     return [
-        Step("tests", 5, tests),
-        Step("engine", 5, (*measured, "engine", *more)),
+        Step("tests", 5, ("pytest", "-n0", "-q", "-rs", tests, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))),
+        Step("engine", 5, ("benchmarks.gpu.steps", "engine", *more)),
         Step("job", 3, job),
         Step("job-int8", 2, (*job, "--dtype", "int8")),
         Step("job-text", 2, (*job, "--input-format", "text")),
@@ -46,17 +44,9 @@ def steps(rehearse: bool) -> list[Step]:
 
 def run(step: Step, path: Path) -> str:
     """Run a step into a file and say in a few words how it ended; all its processes are gone after that."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-u", "-m", *step.arguments]
     with path.open("w", encoding="utf-8") as file:
-        file.write(f"# python -m {' '.join(step.arguments)}\n")
-        file.flush()
-        process = subprocess.Popen(
-            [sys.executable, "-m", *step.arguments],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             code = process.wait(60 * step.minutes)
             return "well" if code == 0 else f"FAILED with {code}"
