@@ -42,8 +42,6 @@ class TrainingVocabulary:
     n_classes: int  # the specials and the commonest words: types below this number are classes of their own
 
     def __post_init__(self) -> None:
-        if self.types[:FIRST_WORD] != SPECIAL:
-            raise TrainingError(f"a vocabulary starts with {SPECIAL}, not with {self.types[:FIRST_WORD]}")
         if not FIRST_WORD + 2 <= self.n_classes <= len(self.types):
             raise TrainingError(
                 f"the vocabulary has {max(0, self.n_classes - FIRST_WORD)} word(s); a language model needs at least 2 "
@@ -122,9 +120,7 @@ class Corpus:
         by_appearance = np.frombuffer(row, dtype=np.int32)  # [n]
         counts = np.bincount(by_appearance, minlength=len(number)).astype(np.int64)
         counts[:2] = 0  # the boundaries have numbers of their own
-        vocabulary, renumbered = number_types(list(number), counts, n_words, order) if len(number) > 2 else (None, None)
-        if vocabulary is None or renumbered is None:
-            raise TrainingError("the text holds no words besides the boundary marks <S> and </S>")
+        vocabulary, renumbered = number_types(list(number), counts, n_words, order)
         return cls(renumbered[by_appearance], np.frombuffer(starts, dtype=np.int64).copy(), vocabulary)
 
 
@@ -172,8 +168,8 @@ class Epoch:
         self.n_batches = self._lane_length // unroll
         if self.n_batches == 0:
             raise TrainingError(
-                f"the text has {len(types)} tokens (boundaries counted), a batch of {lanes} lanes x {unroll} steps "
-                f"needs {lanes * unroll + 1}: give more text, or fewer lanes"
+                f"the text has {len(types):,} tokens (boundaries counted), too few for one batch of {lanes} lanes x {unroll} "
+                f"steps, which needs {lanes * unroll + 1:,}: give more text, or fewer lanes"
             )
 
     def batch(self, index: int) -> TrainingBatch:

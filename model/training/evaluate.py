@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.characters import char_ids
-from model.engine.products import PackedLinear
 from model.errors import TrainingError
 from model.options import DIRECTIONS
 from model.training.corpus import BOS_TYPE, EOS_TYPE, Corpus, reverse_sentences
@@ -20,8 +19,7 @@ from model.training.softmax import SoftmaxWeights
 STEPS = 32  # of a batch; has no influence on the result
 MOST_LANES = 64
 TOKENS_PER_LANE = 1000  # at least: a lane starts from zeros, which costs its first words some perplexity
-ROWS = 256  # positions and
-CLASSES = 4096  # classes whose logits are computed at a time
+ROWS = 256  # positions whose logits are computed at a time
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
     n = len(corpus.types)
     lanes = max(1, min(MOST_LANES, n // TOKENS_PER_LANE))
     length = -(-(n - 1) // lanes)
-    softmax = _Softmax(theta)
     loss, unknown, predictions = [], 0, 0
     for direction, row in zip(DIRECTIONS, (corpus.types, reverse_sentences(corpus.types, corpus.starts)), strict=True):
         total = 0.0
@@ -75,7 +72,7 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
             counted = inside & (following != opener)
             classes = corpus.vocabulary.classes(following[counted])
             kept = h[torch.from_numpy(counted).to(h.device)]  # [n, p]
-            total += softmax.loss(kept, torch.from_numpy(classes).to(h.device))
+            total += _loss(theta, kept, torch.from_numpy(classes).to(h.device))
             if direction == "fwd":
                 predictions += len(classes)
                 unknown += int((following[counted] >= n_classes).sum())
@@ -83,22 +80,8 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
     return Evaluation((loss[0], loss[1]), predictions, unknown / max(predictions, 1))
 
 
-class _Softmax:
-    """The full softmax in blocks of classes that stay in a core's cache: the logits are never in memory as a whole."""
-
-    def __init__(self, rows: SoftmaxWeights) -> None:
-        packed = rows.weight.device.type == "cpu" and rows.weight.dtype == torch.float32
-        self._rows = rows
-        self._blocks = [
-            PackedLinear(weight, bias, weight.dtype, ROWS, packed)
-            for weight, bias in zip(rows.weight.split(CLASSES), rows.bias.split(CLASSES), strict=True)
-        ]
-
-    def loss(self, h: Tensor, classes: Tensor) -> float:
-        """Σ -log p of classes [n] after outputs h [n, p]."""
-        total = 0.0
-        for part, wanted in zip(h.to(self._rows.weight.dtype).split(ROWS), classes.split(ROWS), strict=True):
-            all_logits = torch.stack([block(part).logsumexp(1) for block in self._blocks]).logsumexp(0)  # [n]
-            own = (part * self._rows.weight[wanted]).sum(1) + self._rows.bias[wanted]  # [n]
-            total += float((all_logits - own).sum())
-        return total
+def _loss(theta: SoftmaxWeights, h: Tensor, classes: Tensor) -> float:
+    """Σ -log p of classes [n] after outputs h [n, p], a few positions at a time: their logits are of all classes."""
+    parts = zip(h.to(theta.weight.dtype).split(ROWS), classes.split(ROWS), strict=True)
+    logits = ((F.linear(part, theta.weight, theta.bias), wanted) for part, wanted in parts)
+    return sum(float(F.cross_entropy(each, wanted, reduction="sum")) for each, wanted in logits)

@@ -8,7 +8,7 @@ a third of this speed.
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -95,21 +95,19 @@ class Network:
         return F.linear(x, weight.to(self.dtype), bias.to(self.dtype))
 
     def direction(
-        self, direction: str, x: Tensor, state: list[tuple[Tensor, Tensor]], drop: Callable[[Tensor], Tensor] | None = None
+        self, direction: str, x: Tensor, state: list[tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """One direction ("fwd" or "bwd") over a batch's steps, x [T, B, p] in the order in which it reads.
 
         From the state that the batch before left, h [B, p] and c [B, d] of each layer, to the top layer's outputs [T, B, p] and
-        the state to carry, cut off from the gradient. `drop` is dropout, for x and every layer's output.
+        the state to carry, cut off from the gradient.
         """
         carried = []
         clips = self.options.cell_clip, self.options.proj_clip
-        x = drop(x) if drop else x
         for j, (h_0, c_0) in enumerate(state, start=1):
             names = (f"lstm.{direction}{j}.{part}" for part in ("weight_ih", "weight_hh", "bias", "weight_proj"))
             h, c = LSTMRecurrence.apply(x, (h_0, c_0), *(self.parameters[name] for name in names), clips)
             carried.append((h[-1].detach().clone(), c))
-            h = drop(h) if drop else h
             x = h + x if self.options.use_skip_connections and j > 1 else h
         return x, carried
 
@@ -118,49 +116,27 @@ class Network:
         return BiLMWeights(self.options, {name: value.detach().float().cpu().clone() for name, value in self.parameters.items()})
 
 
-def convolve(
-    characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], windows: int | None = None, *, groups: int = 3
-) -> Tensor:
+def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], windows: int | None = None) -> Tensor:
     """The largest product of each filter over all windows of words [n, 50], bias and activation not applied → [n, Σf].
+
+    A window of nothing but padding stands for all others of that kind.
 
     Args:
         char_embed: [262, d_char].
         weights: of each convolution, [f, d_char, width].
-        windows: that are looked at, one more than the longest word's characters or 50; None = as many as each group needs.
-        groups: by length, that words are taken in where `windows` is not given.
+        windows: that are looked at, one more than the longest word's characters or 50; None = as many as these words need.
     """
-    if windows is not None:
-        return _largest(characters.long(), windows, char_embed, *_merged(weights))
-    used = (characters != PADDING_ID).sum(1)  # [n]
-    merged, widths = _merged(weights)
-    order = torch.argsort(used, stable=True)
-    pooled = []
-    for part in order.tensor_split(groups):
-        if len(part):
-            needed = min(characters.shape[1], int(used[part[-1]]) + 1)
-            pooled.append(_largest(characters[part].long(), needed, char_embed, merged, widths))
-    return torch.cat(pooled)[torch.argsort(order)]
-
-
-def _merged(weights: Sequence[Tensor]) -> tuple[Tensor, list[tuple[int, int]]]:
-    """All convolutions as one of the greatest width w, [f, w · d_char], and each one's width with its number of filters."""
-    widest = max(weight.shape[2] for weight in weights)
-    padded = [F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]
-    return torch.cat(padded).transpose(1, 2).flatten(1), [(weight.shape[2], len(weight)) for weight in weights]
-
-
-def _largest(ids: Tensor, windows: int, char_embed: Tensor, merged: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
-    """As `convolve`, of words whose characters end before the last window or at the last id: ids int64 [n, 50] → [n, f].
-
-    A window of nothing but padding stands for all others of that kind.
-    """
-    length, widest = ids.shape[1], max(width for width, _ in widths)
+    length, widest = characters.shape[1], max(weight.shape[2] for weight in weights)
+    if windows is None:
+        windows = min(length, int((characters != PADDING_ID).sum(1).max()) + 1)
+    # All convolutions as one of the greatest width w, [f, w · d_char].
+    merged = torch.cat([F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]).transpose(1, 2).flatten(1)
     over = max(0, windows + widest - 1 - length)  # ids that the last windows want behind a word's end
-    ids = F.pad(ids[:, : windows + widest - 1], (0, over), value=PADDING_ID)
+    ids = F.pad(characters[:, : windows + widest - 1].long(), (0, over), value=PADDING_ID)
     products = _Windows.apply(ids, char_embed, widest) @ merged.t()  # [n, windows, f]
     if over:
         # Made on the device: a graph can't copy from the host.
-        last = torch.cat([torch.full((n,), length - width, device=ids.device) for width, n in widths])  # [f]
+        last = torch.cat([torch.full((len(part),), length - part.shape[2], device=ids.device) for part in weights])  # [f]
         products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > last, -torch.inf)
     return products.amax(1)
 
@@ -230,7 +206,7 @@ class LSTMRecurrence(torch.autograd.Function):
         for t in range(steps):
             xh[t, :, p:] = h_t
             step.cell_forward(gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip)
-            h_t = projection(m[t], "clip", proj_clip)
+            h_t = projection(m[t]).clamp_(-proj_clip, proj_clip)
             h[t] = h_t
         ctx.save_for_backward(xh, gates, m, h, c, w, w_proj)
         ctx.clips = clips

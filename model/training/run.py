@@ -5,9 +5,9 @@ A checkpoint resumes exactly: it holds everything that the run's next batch depe
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,67 +17,40 @@ from model.errors import TrainingError
 from model.files.locate import replacing
 from model.options import BiLMOptions
 from model.training.corpus import Corpus
-from model.training.evaluate import evaluate
-from model.training.network import Network
 from model.training.trainer import Progress, Recipe, StepReport, Trainer
 
 CHECKPOINT = "checkpoint.pt"
 CURVE = "curve.tsv"
 CURVE_HEADER = "tokens\tseconds\tloss_forward\tloss_backward\trate_factor\n"
-POINTS = "heldout.tsv"
-POINTS_HEADER = "tokens\ttext\tperplexity_forward\tperplexity_backward\n"
+CHECKPOINT_SECONDS = 300.0  # between checkpoints
 
-FORMAT = 3
+FORMAT = 4
 # What may change when a run is resumed: how far it goes and how it learns, not what it is. More negatives near the end
 # bring the sampled loss nearer to the full one.
-MAY_CHANGE = ("max_tokens", "rate", "softmax_rate", "warmup", "clip", "weight_decay", "sampled")
+MAY_CHANGE = ("max_tokens", "rate", "sampled")
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """A text to measure perplexity on while a run goes on."""
+def run(trainer: Trainer, folder: Path, say: Callable[[str], None] = lambda _: None, report_seconds: float = 15.0) -> bool:
+    """Train until the recipe's tokens or a signal end it; checkpoint and curve go into the folder.
 
-    name: str  # of the text, in reports and in the file of points
-    sentences: Sequence[Sequence[str]]  # the text
-    every: int  # tokens of training between two points
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """What to say and leave on the way."""
-
-    say: Callable[[str], None] = lambda _: None  # called with a line about every `report_seconds`, and for each held-out point
-    report_seconds: float = 15.0
-    checkpoint_seconds: float = 300.0  # between checkpoints
-    heldout: HeldOut | None = None  # measured at points of the run, and at its end
-
-
-def run(trainer: Trainer, folder: Path, settings: RunSettings = RunSettings()) -> bool:
-    """Train until the recipe's tokens or a signal end it; checkpoint, curve and held-out points go into the folder.
-
-    Returns whether the end was reached. TrainingError as of `Trainer.step`: the last checkpoint stays.
+    ``say`` is called with a line about every ``report_seconds``. Returns whether the end was reached. TrainingError as of
+    `Trainer.step`: the last checkpoint stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began, saved, earlier_seconds = time.monotonic(), 0.0, trainer.progress.seconds
-    measured_tokens = trainer.progress.tokens
-    meter, heldout = _Meter(measured_tokens), settings.heldout
+    meter = _Meter(trainer.progress.tokens)
     with _signals() as received:
         for step in trainer.train():
-            now, tokens = time.monotonic() - began, trainer.progress.tokens
+            now = time.monotonic() - began
             trainer.progress.seconds = earlier_seconds + now
             meter.add(step)
-            ended = trainer.recipe.max_tokens is not None and tokens >= trainer.recipe.max_tokens
+            ended = trainer.recipe.max_tokens is not None and trainer.progress.tokens >= trainer.recipe.max_tokens
             over = ended or bool(received)
-            if over or now - meter.seconds >= settings.report_seconds:
+            if over or now - meter.seconds >= report_seconds:
                 line, row = meter.report(trainer, now)
-                settings.say(line)
-                _add_line(folder / CURVE, CURVE_HEADER, row)
-            if heldout and (tokens // heldout.every > measured_tokens // heldout.every or ended):
-                paused = time.monotonic()
-                settings.say(_measure(trainer, heldout, folder / POINTS))
-                began += time.monotonic() - paused
-                measured_tokens = tokens
-            if over or now - saved >= settings.checkpoint_seconds:
+                say(line)
+                _add_line(folder / CURVE, row)
+            if over or now - saved >= CHECKPOINT_SECONDS:
                 save_checkpoint(trainer, folder / CHECKPOINT)
                 saved = now
             if over:
@@ -111,19 +84,10 @@ class _Meter:
         return line, "\t".join([str(progress.tokens), *columns, f"{trainer.recipe.rate_factor(progress.tokens):.4f}\n"])
 
 
-def _measure(trainer: Trainer, heldout: HeldOut, path: Path) -> str:
-    """Add a point of full-softmax perplexity, in float32 products, to the file; what to say of it."""
-    exact, tokens = Network(trainer.options, trainer.network.parameters, torch.float32), trainer.progress.tokens
-    forward, backward = evaluate(exact, trainer.softmax_weights(), heldout.sentences).perplexity
-    _add_line(path, POINTS_HEADER, f"{tokens}\t{heldout.name}\t{forward:.3f}\t{backward:.3f}\n")
-    return f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward"
-
-
-def _add_line(path: Path, header: str, line: str) -> None:
-    if not path.exists():
-        path.write_text(header, encoding="utf-8")
+def _add_line(path: Path, line: str) -> None:
+    header = "" if path.exists() else CURVE_HEADER
     with path.open("a", encoding="utf-8") as file:
-        file.write(line)
+        file.write(header + line)
 
 
 @contextmanager
@@ -163,8 +127,19 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         torch.save(content, temporary)
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint. TrainingError: none there, damaged, or of another format."""
+def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, device: str, dtype: torch.dtype) -> Trainer:
+    """The run of a checkpoint, to go on as if it had never stopped.
+
+    Args:
+        path: of the checkpoint.
+        recipe: must be the run's own, but for `MAY_CHANGE`; where it has no end, the run's own end holds.
+        corpus: the same text.
+        options: the same model's.
+        device, dtype: as of `Trainer.fresh`.
+
+    Raises:
+        TrainingError: no checkpoint, a damaged one, or one of another recipe, model or text.
+    """
     if not path.exists():
         raise TrainingError(f"{path} does not exist: there is no run to resume; start one without --resume")
     try:
@@ -173,31 +148,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise TrainingError(f"{path} can't be read ({error}); it is damaged or no checkpoint of a training run") from error
     if content.get("format") != FORMAT:
         raise TrainingError(f"{path} has format {content.get('format')!r}, this program reads {FORMAT}")
-    return content
-
-
-def resume(
-    path: Path,
-    recipe: Recipe,
-    corpus: Corpus,
-    options: BiLMOptions | None = None,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.bfloat16,
-) -> Trainer:
-    """The run of a checkpoint, to go on as if it had never stopped.
-
-    Args:
-        path: of the checkpoint.
-        recipe: must be the run's own, but for `MAY_CHANGE`; where it has no end, the run's own end holds.
-        corpus: the same text.
-        options: checked against the checkpoint's where given.
-
-    Raises:
-        TrainingError: another recipe, model or text.
-    """
-    content = read_checkpoint(path)
-    stored = BiLMOptions.from_dict(content["options"])
-    if options is not None and options != stored:
+    if content["options"] != options.to_dict():
         raise TrainingError(f"{path} is of a model with other options; resume with the options.json of that run")
     have, want = content["recipe"], asdict(recipe)
     differing = [name for name in want if name not in MAY_CHANGE and have.get(name) != want[name]]
@@ -211,17 +162,13 @@ def resume(
         )
     if recipe.max_tokens is None:
         recipe = replace(recipe, max_tokens=have["max_tokens"])
-    trainer = Trainer.fresh(stored, recipe, corpus, device, dtype)
+    trainer = Trainer.fresh(options, recipe, corpus, device, dtype)
     with torch.no_grad():
         for name, value in trainer.network.parameters.items():
             value.copy_(content["parameters"][name])
         for name in ("weight", "bias", "seen"):
-            stored_rows, rows = content["rows"][name], getattr(trainer.rows, name)
-            rows.copy_(stored_rows.view_as(rows))
-    decays = [group["weight_decay"] for group in trainer.optimiser.param_groups]
+            getattr(trainer.rows, name).copy_(content["rows"][name])
     trainer.optimiser.load_state_dict(content["optimiser"])
-    for group, decay in zip(trainer.optimiser.param_groups, decays, strict=True):
-        group["weight_decay"] = decay  # the recipe's, which may have changed; the rate is set at every step
     trainer.states = [[(h.to(device), c.to(device)) for h, c in direction] for direction in content["states"]]
     trainer.progress = Progress(**content["progress"])
     return trainer

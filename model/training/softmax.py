@@ -19,7 +19,6 @@ from torch import Tensor
 
 from model.errors import TrainingError
 
-ROWS = {"cpu": 256, "cuda": 16384}  # positions at a time: on a CPU their logits then stay in a core's cache
 NEVER = -1e30  # the logit of a negative that is the row's own class
 
 
@@ -69,52 +68,21 @@ class SampledLoss:
 
 
 def sampled_loss(h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives) -> SampledLoss:
-    """Loss and gradients by hand, a few positions at a time, for outputs h [n, p] of one direction in the products' dtype.
+    """Loss and gradients for outputs h [n, p] of one direction, in the products' dtype.
 
     targets int64 [n] with the weights [n] of their losses; the softmax's weight [classes, p] and bias [classes], float32 or
     wider; negatives on h's device.
     """
-    wide = weight.dtype
-    classes = negatives.classes
-    rows = weight[classes].to(h.dtype)  # [k, p]
-    own = weight[targets]  # [n, p]
-    true_logit = (h.to(wide) * own).sum(1) + bias[targets] - negatives.log_expected(targets).to(wide)  # [n]
-    row_bias = bias[classes] - negatives.log_expected(classes).to(wide)  # [k]
+    wide, classes = weight.dtype, negatives.classes
+    read = (h, weight[classes], bias[classes], weight[targets], bias[targets])
+    h, rows, row_bias, own, own_bias = leaves = [part.detach().requires_grad_() for part in read]
+    true_logit = (h.to(wide) * own).sum(1) + own_bias - negatives.log_expected(targets).to(wide)  # [n]
+    logits = (h @ rows.to(h.dtype).t()).to(wide) + (row_bias - negatives.log_expected(classes).to(wide))  # [n, k]
     # A row's own class stands among the candidates once: as itself, not as a negative.
-    candidate = torch.searchsorted(classes, targets).clamp_(max=len(classes) - 1)  # [n]
-    hit = classes[candidate] == targets  # [n]
-    gradient = h.new_empty(len(h), len(classes))  # [n, k]
-    losses, d_true = [], []
-    n_rows = ROWS[h.device.type]
-    for first in range(0, len(h), n_rows):
-        part = slice(first, min(first + n_rows, len(h)))
-        logits = torch.mm(h[part], rows.t(), out=gradient[part])
-        own_column = candidate[part, None]  # [rows, 1]
-        logits.scatter_(1, own_column, logits.gather(1, own_column).masked_fill_(hit[part, None], NEVER))
-        loss, d = _softmax_rows(logits, row_bias, true_logit[part], weights[part])
-        losses.append(loss.sum())
-        d_true.append(d)
-    own_gradient = torch.cat(d_true)  # [n]
-    return SampledLoss(
-        loss=torch.stack(losses).sum(),
-        dh=torch.mm(gradient, rows).add_((own_gradient[:, None] * own).to(h.dtype)),
-        d_negatives=torch.mm(gradient.t(), h).to(wide),
-        d_negative_bias=gradient.sum(0, dtype=wide),
-        d_targets=own_gradient[:, None] * h.to(wide),
-        d_target_bias=own_gradient,
-    )
-
-
-def _softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over shared candidates and each row's own true class: loss [n] = -weight · log p(true), its gradient by true_logit.
-
-    logits [n, k]: products before, weight · p, the gradient, after; bias [k] and true_logit [n] are corrected for sampling.
-    """
-    full = torch.cat((logits.to(bias.dtype) + bias, true_logit[:, None]), dim=1)  # [n, k+1]
-    log_p = torch.log_softmax(full, dim=1)
-    p = log_p.exp() * weight[:, None]
-    logits.copy_(p[:, :-1])
-    return -weight * log_p[:, -1], p[:, -1] - weight
+    logits = logits.masked_fill(classes == targets[:, None], NEVER)
+    losses = torch.cat((logits, true_logit[:, None]), dim=1).logsumexp(1) - true_logit  # [n]
+    loss = (losses * weights).sum()
+    return SampledLoss(loss.detach(), *torch.autograd.grad(loss, leaves))
 
 
 def generator_for(seed: int, batch: int) -> np.random.Generator:

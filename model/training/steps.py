@@ -9,7 +9,6 @@ memory does not fill with the graphs of shapes that came once.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -155,16 +154,10 @@ class DirectionResult:
     sampled: softmax.SampledLoss  # the loss, and the gradients of the softmax's rows
 
 
-def direction_step(
-    network: Network,
-    direction: str,
-    rows: softmax.SoftmaxRows,
-    batch: DirectionBatch,
-    drop: Callable[[Tensor], Tensor] | None = None,
-) -> DirectionResult:
-    """Forward and backward of "fwd" or "bwd"; nothing is changed. `drop` as of `Network.direction`."""
+def direction_step(network: Network, direction: str, rows: softmax.SoftmaxRows, batch: DirectionBatch) -> DirectionResult:
+    """Forward and backward of "fwd" or "bwd"; nothing is changed."""
     read = batch.read.detach().requires_grad_()
-    h, carried = network.direction(direction, read, batch.state, drop)  # [T, B, p]
+    h, carried = network.direction(direction, read, batch.state)  # [T, B, p]
     flat, targets, weights = h.detach().view(-1, h.shape[2]), batch.targets.flatten(), batch.weights.flatten()
     sampled = softmax.sampled_loss(flat, targets, weights, rows.weight, rows.bias, batch.negatives)
     own = {name: value for name, value in network.parameters.items() if name.startswith(f"lstm.{direction}")}

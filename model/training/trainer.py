@@ -6,7 +6,7 @@ word vectors, is computed before and its gradient after, on all cores. The host 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -39,7 +39,7 @@ FALL = 0.25  # share of a run over which the rate falls to zero at its end
 class Recipe:
     """How to train; what belongs to the model's shape stands in `BiLMOptions`."""
 
-    seed: int = 1  # of the parameters, the negatives, the dropout and the order of sentences
+    seed: int = 1  # of the parameters, the negatives and the order of sentences
     lanes: int = 128  # a batch is [unroll, lanes] tokens in each direction
     unroll: int = 20  # gradients go back so many tokens
     n_words: int = 100_000  # words that the softmax tells apart
@@ -48,7 +48,6 @@ class Recipe:
     softmax_rate: float = 0.1  # of the softmax's rows
     weight_decay: float = 0.01  # AdamW's
     clip: float = 1.0  # bound on the norm of the network's gradient (of the mean loss of a position, both directions added)
-    dropout: float = 0.0  # share of x and of each layer's output set to zero
     warmup: int = 1_000_000  # tokens over which the learning rate rises
     max_tokens: int | None = None  # words of text after which the run ends, over whose last quarter the rate falls; None = never
 
@@ -120,7 +119,7 @@ class Trainer:
         on_gpu = self.network.device.type == "cuda"
         self._words = GraphedWords(self.network) if on_gpu else PlainWords(self.network)
         self._graphed: list[GraphedDirection] = []
-        if on_gpu and not self.recipe.dropout:  # a graph would draw the same dropout for every batch
+        if on_gpu:
             self._graphed = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]
 
     @classmethod
@@ -203,22 +202,9 @@ class Trainer:
             return results
 
         def one(k: int) -> DirectionResult:
-            return direction_step(self.network, DIRECTIONS[k], self.rows, batches[k], self._dropout(k))
+            return direction_step(self.network, DIRECTIONS[k], self.rows, batches[k])
 
         return list(self._pool.map(one, range(2)) if self._pool else map(one, range(2)))
-
-    def _dropout(self, k: int) -> Callable[[Tensor], Tensor] | None:
-        """Dropout whose masks follow from the seed, the batch and the direction alone: a resumed run draws alike."""
-        share = self.recipe.dropout
-        if not share:
-            return None
-        generator = torch.Generator(self.network.device)
-        generator.manual_seed((self.recipe.seed << 40) + 2 * self.progress.batches + k)
-
-        def drop(x: Tensor) -> Tensor:
-            return x * torch.empty_like(x).bernoulli_(1 - share, generator=generator).div_(1 - share)
-
-        return drop
 
     def _change_network(self, factor: float, losses: list[Tensor]) -> list[float]:
         """One step of the optimiser: the gradient's norm, and the losses, which come with it. TrainingError as of `step`."""

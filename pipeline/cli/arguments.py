@@ -44,7 +44,6 @@ count, natural = at_least(1), at_least(0)
 threads = bounded(int, "1 to 1024", lambda number: 1 <= number <= 1024)
 port = bounded(int, "1 to 65535", lambda number: 0 < number < 65536)
 above_zero = bounded(float, "a number above 0", lambda number: 0 < number < math.inf)
-share = bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
 
 
 def add_option(

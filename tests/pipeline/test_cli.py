@@ -120,7 +120,6 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
         ("compact x --keep-versions 0", "give 1 or more"),
         ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
         ("train x --rate nan", "give a number above 0"),
-        ("train x --dropout 1", "give a number of at least 0 and below 1"),
     ],
 )
 def test_a_number_out_of_range_is_bad_usage(arguments: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:

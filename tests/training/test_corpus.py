@@ -29,7 +29,7 @@ def test_a_given_vocabulary_keeps_its_classes_whatever_the_text() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [([], "no sentences"), ([[]], "no sentences"), ([["a", "a"]] * 9, "at least 2"), ([["<S>"]], "boundary marks")],
+    [([], "no sentences"), ([[]], "no sentences"), ([["a", "a"]] * 9, "at least 2"), ([["<S>"]], "at least 2")],
 )
 def test_texts_that_nothing_can_be_learned_from(text: list[list[str]], message: str) -> None:
     with pytest.raises(TrainingError, match=message):
