@@ -39,7 +39,7 @@ from pipeline.main import main as elmo_store
 
 MODEL = SHAPES["wide"]
 # Those of the GPU's engine.
-LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (), True, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)
+LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)
 LITTLE_TOKENS = 1000
 WRITERS, CALL_ROWS, SHARD_ROWS = 8, 131_072, 16_384
 

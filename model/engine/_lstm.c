@@ -159,21 +159,11 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-static PyObject *py_load_h(PyObject *self, PyObject *args) {
-    long long lanes, row_bytes, h_stride_bytes;
-    unsigned long long h, begin_h, begins;
-    if (!PyArg_ParseTuple(args, "LLLKKK", &lanes, &row_bytes, &h_stride_bytes, &h, &begin_h, &begins)) return NULL;
-    for (int64_t lane = 0; lane < lanes; lane++)
-        if (AT(int64_t *, begins)[lane]) memcpy(AT(char *, h) + lane * h_stride_bytes, AT(char *, begin_h), row_bytes);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"variants", py_variants, METH_NOARGS, "Names of the instruction sets that this processor can run, best first."},
     {"use_threads", py_use_threads, METH_VARARGS, "Addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads."},
     {"cell", py_cell, METH_VARARGS, "See cell_c.cell."},
     {"finish", py_finish, METH_VARARGS, "See cell_c.finish."},
-    {"load_h", py_load_h, METH_VARARGS, "See cell_c.load_h."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,6 +1,6 @@
 """What a step does beside its products, in plain torch on any device: the fallback of, and the oracle for, the kernels.
 
-`cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and for GPUs. On a GPU shapes are
+`cell_c` and `cell_triton` have the same functions as one pass over memory each, for CPUs and for GPUs. On a GPU shapes are
 constant and nothing is read back, so that a CUDA graph can hold a step.
 """
 

@@ -1,4 +1,4 @@
-"""The three functions of `model.engine.cell` in C, for CPUs: one pass over memory each.
+"""The cell and what follows a projection, of `model.engine.cell`, in C for CPUs: one pass over memory each.
 
 The extension `model.engine._lstm` is built with the package where there is a C compiler; without it this module can't be
 imported, and the engine computes with `cell`, slower. The best instruction set that the processor has is taken at run time
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from model.engine.cell import CellBuffers, OutputBuffers, agrees
+from model.engine.cell import load_h as load_h  # seldom called
 
 NAME = "c"
 _EXTENSION: Any = importlib.import_module("model.engine._lstm")
@@ -36,13 +37,6 @@ _share_threads()
 def check(device: torch.device) -> str | None:
     """Why the functions can't be used on a CPU, or None: they are compared with `cell`."""
     return None if agrees(cell, device, 2e-6) else "the C cell gave wrong numbers"
-
-
-def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
-    if begins is not None:
-        size = h.element_size()
-        lanes, p = h.shape
-        _EXTENSION.load_h(lanes, p * size, h.stride(0) * size, h.data_ptr(), begin_h.data_ptr(), begins.data_ptr())
 
 
 def cell(buffers: CellBuffers, variant: int = 0) -> None:

@@ -64,9 +64,7 @@ class CpuDevice(Device):
         self.directions = [Direction(weights, start, k, layout, ops) for k in (0, 1)]
         # Backward has the same shapes as forward.
         stable = self.pool.submit(largest_stable, self.directions[0].step_linears, counts).result()
-        self.limits = Limits(stable, WINDOW, self.directions[0].table.n_slots, narrower=stable)
-        places = [(self.directions[0].table_linear, TABLE_BLOCK), *self._vectors.linears]
-        self.pool.submit(lambda: [largest_stable([linear], [rows]) for linear, rows in places]).result()
+        self.limits = Limits(stable, WINDOW, self.directions[0].table.n_slots)
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         x = torch.empty(len(words), self._vectors.width)

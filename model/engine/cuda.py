@@ -2,8 +2,8 @@
 
 There are two graphs a direction (`cuda_direction`): one of thousands of lanes, and one of a few for long lines, which would set
 the steps of all others. The result of one group of requests is copied to pinned memory on a third stream while the next group is
-computed. On out-of-memory the lanes and the rows of a group halve, and the group is computed again; in the character CNN the
-words of a block halve. How many rows a product has can show in its last bits on a GPU, so the log says when that happened.
+computed. On out-of-memory the lanes and the rows of a group halve, and the group is computed again. How many rows a product has
+can show in its last bits on a GPU, so the log says when that happened.
 
 `device` may be the CPU: then the same code runs without streams and graphs, which is how it is tested.
 """
@@ -21,7 +21,6 @@ from model.engine.cell import select_cell
 from model.engine.cuda_direction import WINDOW, CudaDirection
 from model.engine.device import TABLE_BYTES, Device, Layout, send
 from model.engine.planning.grid import Limits
-from model.engine.products import largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.states import States, Wanted
 from model.engine.word_vectors import WordVectors
@@ -104,7 +103,6 @@ class CudaDevice(Device):
             words_per_block=WORDS_PER_BLOCK,
         )
         self.restore()
-        self._prove_places()
 
     def restore(self) -> None:
         """Make both directions as at first if an error left none, of fewer lanes where memory does not do; OutOfMemoryError."""
@@ -118,15 +116,6 @@ class CudaDevice(Device):
     def computes_on(self) -> str:
         """The card and the lanes of the directions, of which memory may leave fewer than were asked for."""
         return f"{self.hardware}, {self._lanes} lanes"
-
-    def _prove_places(self) -> None:
-        """Warn if a row's bytes depend on its place: of the step's products, the table's, and the character CNN's."""
-        with self._precision(), torch.no_grad():
-            for lanes in (*self.limits.lane_choices, *self.limits.long_lanes):
-                largest_stable(self.directions[0].step_linears, [lanes])
-            largest_stable([self.directions[0].table_linear], [TABLE_BLOCK])
-            for linear, rows in self._vectors.linears:
-                largest_stable([linear], [rows])
 
     def _built(self) -> bool:
         try:
@@ -142,9 +131,9 @@ class CudaDevice(Device):
         lanes, dtype = self._lanes, self._settings.dtype
         long_lanes = [LONG_LANES] if lanes > LONG_LANES else []
         long = long_tokens(lanes, self._group_rows)
-        # A table has room for all cells of a window. A grid has no narrower end: a row's bytes can depend on how many rows a
-        # library's product has.
-        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, (), True, long_lanes, long, self._group_rows)
+        # A table has room for all cells of a window. A grid has one number of lanes to its end: a row's bytes can depend on how
+        # many rows a library's product has.
+        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, long_lanes, long, self._group_rows)
         layout = Layout(
             dtype=dtype,
             device=self.device,
@@ -210,7 +199,7 @@ class CudaDevice(Device):
             super().run([partial(on_stream, *pair) for pair in zip(jobs, streams, strict=True)])
 
     def vectors(self, words: Sequence[str]) -> Tensor:
-        """Blocks of words, one after the other, in the precision asked for; smaller blocks after out of memory.
+        """Blocks of words, one after the other, in the precision asked for.
 
         The last call may still read the x of its words, which this one's are going to stand beside or instead of: the
         stream waits for it, the host does not.
@@ -218,19 +207,11 @@ class CudaDevice(Device):
         if self._on_gpu:
             for direction in self.directions:
                 torch.cuda.current_stream(self.device).wait_stream(direction.stream)
-        while True:
-            try:
-                x = torch.empty(len(words), self._vectors.width, device=self.device)
-                with self._precision():
-                    for index, ids in self._vectors.blocks(words):
-                        x[send(index, self.device)] = self._vectors.compute(ids)
-                return x
-            except RuntimeError as error:
-                if not self.out_of_memory(error) or not self._vectors.halve_blocks():
-                    raise
-            if self._on_gpu:
-                torch.cuda.empty_cache()
-            logger.warning("out of GPU memory in the character CNN; going on with %d words", self._vectors.words_per_block)
+        x = torch.empty(len(words), self._vectors.width, device=self.device)
+        with self._precision():
+            for index, ids in self._vectors.blocks(words):
+                x[send(index, self.device)] = self._vectors.compute(ids)
+        return x
 
     def result(self, wanted: Wanted, rows: int, width: int) -> States:
         """Pinned memory, which PyTorch uses again for a call of the same size, once copies to it have been made."""

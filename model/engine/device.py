@@ -8,6 +8,7 @@ is a number in an array, so that the same window computes any text.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.planning.sequences import IntArray
 from model.engine.planning.text import BOS_ID, EOS_ID
 from model.engine.products import Int8Linear, Linear, PackedLinear
-from model.engine.states import BlockPool, States, Wanted
+from model.engine.states import States, Wanted
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS
 from model.start_state import StartState
@@ -76,8 +77,6 @@ class GateTable:
         # slot → clock of its last use; free slots are taken from the first on, so that memory is touched as needed
         self._used = np.arange(-n_slots, 0)
         self._clock = 0
-        self.n_wanted = 0
-        self.n_computed = 0
 
     def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> tuple[IntArray, IntArray]:
         """Slots of one window's words at once, shape as given, and words and slots [2, n] whose rows are to be computed.
@@ -112,8 +111,6 @@ class GateTable:
             self._word_of[slots] = missing
             self._slot_of[missing] = slots
             self._used[slots] = self._clock
-        self.n_wanted += words.size
-        self.n_computed += len(missing)
         return self._slot_of[words], np.stack([missing, slots])
 
 
@@ -272,7 +269,6 @@ class Device:
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)
         self._jobs: list[Future[None]] = []
-        self._memory = BlockPool()
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Run jobs of the directions at once, one a worker.
@@ -309,8 +305,8 @@ class Device:
         return self.hardware
 
     def result(self, wanted: Wanted, rows: int, width: int) -> States:
-        """Memory on the host for a call's states, used again once nobody has them any more."""
-        return States.empty(wanted, rows, width, self._memory.take)
+        """Memory on the host for a call's states."""
+        return States.empty(wanted, rows, width, partial(torch.empty, dtype=torch.uint8))
 
     def buffer(self, host: States) -> States:
         """Where a group's states are put together: memory on the device for this part of the result, or that part itself."""

@@ -41,15 +41,9 @@ class EngineStats:
     """What an embedder has done so far."""
 
     rows: int = 0  # returned
-    words_looked_up: int = 0  # tokens of the requests' sentences
-    words_computed: int = 0  # words among them that went through the CNN
-    table_wanted: int = 0  # cells that asked the gate tables
-    table_computed: int = 0  # rows that had to be computed for them
     cells: int = 0  # lanes × steps of all grids
     cells_used: int = 0  # those that computed something
-    seconds_words: float = 0.0  # preparing calls and the character CNN
-    seconds_lstm: float = 0.0  # from there to the last state
-    seconds: float = 0.0  # both
+    seconds_lstm: float = 0.0  # from the words' vectors to the last state
 
     def add(self, other: "EngineStats") -> None:
         for field in fields(self):
@@ -105,13 +99,8 @@ class Embedder:
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property
-    def device(self) -> str:
-        """What computes: "cpu" or "cuda"; last bits differ."""
-        return self._device.device.type
-
-    @property
     def hardware(self) -> str:
-        """The same, a GPU with its name."""
+        """What computes: "cpu", or "cuda" and the card's name; last bits differ."""
         return self._device.hardware
 
     @property
@@ -161,16 +150,10 @@ class Embedder:
     def _run(self, prepared: Prepared, wanted: Wanted) -> RunningCall:
         self._device.restore()
         began = time.perf_counter()
-        computed_before = self._x.n_computed
-        x = self._x.upto(prepared.vocabulary, prepared.n_words)  # [words, p]
+        x = self._words(prepared)  # [words, p]
         known = time.perf_counter()
         states = self._device.result(wanted, prepared.n_rows, self.options.projection_dim)
-        stats = EngineStats(
-            rows=prepared.n_rows,
-            words_looked_up=len(prepared.text.words),
-            words_computed=self._x.n_computed - computed_before,
-            seconds_words=prepared.seconds + known - began,
-        )
+        stats = EngineStats(rows=prepared.n_rows)
         running = RunningCall(states, stats)
         for group in prepared.groups:
             self._run_group(prepared, group, x, running)
@@ -187,7 +170,6 @@ class Embedder:
                 running.seconds = ended - max(began, self._last_end)
                 running.seconds_idle = max(0.0, began - (self._last_end or began))
                 stats.seconds_lstm = ended - max(known, self._last_end)
-                stats.seconds = stats.seconds_words + stats.seconds_lstm
                 self._last_end = ended
                 self.stats.add(stats)
 
@@ -196,6 +178,18 @@ class Embedder:
         else:
             running.wait = finish
         return running
+
+    def _words(self, prepared: Prepared) -> Tensor:
+        """x [words, p] of the call's words and those before them; again, beside fewer lanes, after out of memory."""
+        while True:
+            try:
+                return self._x.upto(prepared.vocabulary, prepared.n_words)
+            except RuntimeError as error:
+                if not self._device.out_of_memory(error):
+                    raise
+                problem = str(error)  # the error holds the memory that it ran out of
+            if not self._device.shrink():
+                raise torch.OutOfMemoryError(problem)
 
     def _run_group(self, prepared: Prepared, group: Group, x: Tensor, running: RunningCall) -> None:
         """Fill the group's rows of the call's states; smaller groups of fewer lanes after out of memory."""
@@ -251,10 +245,6 @@ class Embedder:
         opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]
         for j in range(len(opening)):
             states.put(1 + 2 * j + k, opening_row, opening[j : j + 1], torch.zeros_like(opening_row))
-        stats = running.stats
         with self._lock:
-            stats.table_wanted += direction.table.n_wanted
-            stats.table_computed += direction.table.n_computed
-            direction.table.n_wanted = direction.table.n_computed = 0
-            stats.cells += grid.plan.n_cells
-            stats.cells_used += grid.plan.n_computed
+            running.stats.cells += grid.plan.n_cells
+            running.stats.cells_used += grid.plan.n_computed

@@ -5,7 +5,7 @@ machines we measured, and adds the bias while the result is still in registers. 
 operators, those that torch.compile and its quantiser lower linear layers to:
 
     mkldnn._reorder_linear_weight(weight, rows)             pack once
-    mkldnn._linear_pointwise(x, packed, bias, "none", …)    product and bias; "hardtanh": clipped
+    mkldnn._linear_pointwise(x, packed, bias, "none", …)    product and bias
     onednn.qlinear_prepack, qlinear_pointwise               the same with u8 × s8, added up exactly in 32 bits
 
 `onednn_problem` and `int8_problem` prove them on small products before they are used.
@@ -14,7 +14,6 @@ operators, those that torch.compile and its quantiser lower linear layers to:
 import functools
 import logging
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +41,6 @@ def onednn_problem(dtype: torch.dtype) -> str | None:
         for name, got, expected in (
             ("product", ops._linear_pointwise(x, packed, None, "none", [], ""), product),
             ("product with a bias", ops._linear_pointwise(x, packed, bias, "none", [], ""), product + bias),
-            ("clip", ops._linear_pointwise(x, packed, None, "hardtanh", [-1.0, 1.0], ""), product.clamp(-1, 1)),
         ):
             if not torch.allclose(got.float(), expected, rtol=tolerance, atol=tolerance):
                 return f"oneDNN's {name} gave wrong numbers in {dtype}"
@@ -74,14 +72,12 @@ class PackedLinear:
         dense = weight.to(dtype).contiguous()
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(dense, rows) if self.packed else dense
 
-    def __call__(self, x: Tensor, activation: Literal["none", "clip"] = "none", bound: float = 0.0) -> Tensor:
-        """Product of x [rows, in] → [rows, out]; `bound` is the ±limit of activation "clip"."""
-        if self.packed:
-            name, scalars = ("hardtanh", [-bound, bound]) if activation == "clip" else ("none", [])
-            y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, name, scalars, "")
-            return y
-        y = F.linear(x, self._weight, self._bias)
-        return y.clamp_(-bound, bound) if activation == "clip" else y
+    def __call__(self, x: Tensor) -> Tensor:
+        """Product of x [rows, in] → [rows, out]."""
+        if not self.packed:
+            return F.linear(x, self._weight, self._bias)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        return y
 
 
 def has_amx() -> bool:

@@ -3,8 +3,6 @@
 Numbers are converted where they are computed, so that a result crosses to the host, and goes to the store, as it is.
 """
 
-import weakref
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -17,7 +15,6 @@ from elmo_store.format.numbers import GREATEST, GREATEST_SCALE, Int8Rows
 
 Dtype = Literal["float16", "float32", "int8"]
 CPU_ROWS_AT_ONCE = 512  # that are converted together, so that they stay in the processor's caches
-IDLE_BLOCKS = 2  # that a result may take: of a call that is computed, and one that is written
 
 
 @dataclass(frozen=True)
@@ -109,29 +106,3 @@ def quantised(numbers: Tensor) -> tuple[Tensor, Tensor]:
     scale = torch.clamp(most / greatest, max=float(GREATEST_SCALE))
     ratio = numbers / torch.where(scale == 0, none, scale)[:, None]
     return ratio.round_().clamp_(-GREATEST, GREATEST).to(torch.int8), torch.where(most.isfinite(), scale, torch.nan)
-
-
-class BlockPool:
-    """Blocks of host memory, each used again once nothing refers to what was made of it; at most `IDLE_BLOCKS` wait for that.
-
-    A block of 84 MB anew for every call costs the system 33 ms of clearing it. Safe for threads.
-    """
-
-    def __init__(self) -> None:
-        self._idle: deque[Tensor] = deque(maxlen=IDLE_BLOCKS)  # its methods are atomic: what lets a block go may run anywhere
-
-    def take(self, n_bytes: int) -> Tensor:
-        """Memory of ``n_bytes``, uint8, of any content."""
-        if not n_bytes:
-            return torch.empty(0, dtype=torch.uint8)
-        while True:
-            try:
-                block = self._idle.pop()
-            except IndexError:
-                block = torch.empty(n_bytes, dtype=torch.uint8)
-            if n_bytes <= len(block) <= 2 * n_bytes:
-                break  # others are let go
-        # All tensors and arrays that are made of this one hold this array, which no other use of the block does.
-        lease = block.numpy()[:n_bytes]
-        weakref.finalize(lease, self._idle.append, block).atexit = False
-        return torch.from_numpy(lease)

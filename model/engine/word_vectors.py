@@ -19,12 +19,10 @@ from torch import Tensor
 
 from model.characters import PADDING_ID, Lexicon, spell
 from model.engine.device import send
-from model.engine.planning.text import EOS_ID
 from model.engine.products import PackedLinear
 from model.options import BiLMOptions
 
 WORDS_PER_BLOCK = 128
-LEAST_WORDS_PER_BLOCK = 16
 Ids = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
@@ -34,7 +32,7 @@ class WordVectors:
 
     ``tensors`` are float32. ``dtype`` is that of the highways' products, which are four fifths of the work; all else is float32
     (what a highway adds to its input is small, the input itself goes past it unrounded). ``words_per_block`` are computed at
-    once, always that many (but see `halve_blocks`).
+    once, always that many.
     """
 
     def __init__(
@@ -82,20 +80,6 @@ class WordVectors:
         # A row of the table of words is projected beside the CNN's output: the two products add up.
         self._words = tensors["word_embed"] if options.word_dim else None
         self._project_words = PackedLinear(own, None, torch.float32, rows, packed) if options.word_dim else None
-
-    @property
-    def linears(self) -> list[tuple[PackedLinear, int]]:
-        """The products, and the rows that each has; of a convolution's for words of a usual width."""
-        rows = self.words_per_block
-        narrow = [(linear, rows) for linear in (*self._highways, self._project, self._project_words) if linear is not None]
-        return [(self._conv, rows * 2 * WIDTH_STEP), *narrow]
-
-    def halve_blocks(self) -> bool:
-        """Go on with blocks of half as many words, for a GPU that is out of memory; False at the least size."""
-        if self.words_per_block // 2 < LEAST_WORDS_PER_BLOCK:
-            return False
-        self.words_per_block //= 2
-        return True
 
     def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], Ids]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
@@ -156,7 +140,6 @@ class WordVectorTable:
         self._known = 0
         self._x = torch.empty(0, projection_dim, device=device)
         self.generation = 0  # counts the changes of vocabulary: numbers of another one mean other words
-        self.n_computed = 0  # words that the CNN saw, the two boundaries not counted
 
     def forget(self) -> None:
         """Hold no words; what others keep by number of word belongs to an earlier generation from now on."""
@@ -177,6 +160,5 @@ class WordVectorTable:
                 grown[: self._known] = self._x[: self._known]
                 self._x = grown
             self._x[self._known : n] = x
-            self.n_computed += n - max(self._known, EOS_ID + 1)
             self._known = n
         return self._x[:n]

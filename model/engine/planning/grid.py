@@ -28,12 +28,9 @@ OPENING = -1  # in place of a cell: the boundary, which no cell computes
 class Limits:
     """What planning must know of a device."""
 
-    lane_choices: Sequence[int]  # numbers of lanes that give the same bytes, of which a grid may have any
+    lane_choices: Sequence[int]  # numbers of lanes that give the same bytes: a grid has any of them, its end a smaller one
     window: int  # steps of a window, at most
     window_cells: int  # lanes × steps of a window, at most, where that is a step at least
-    narrower: Sequence[int] = ()  # numbers of lanes that the end of a grid may be computed with, giving the same bytes
-    # Whether every window but a grid's last has as many steps as it can: one that is cut short can't be gone on from.
-    whole_windows: bool = False
     # Numbers of lanes of a grid for sequences of more than long_tokens, so that these do not set the steps of all others; none
     # where a grid's end can be narrower.
     long_lanes: Sequence[int] = ()
@@ -90,7 +87,7 @@ def plan_direction(sequences: Sequences, lanes: int, limits: Limits) -> Directio
     offsets, length = sequences.offsets, sequences.lengths - 1  # without the boundary
     lane, start = schedule(length, lanes)
     stop = start + length
-    lane, spans = _by_end(lane, stop, lanes, limits.narrower)
+    lane, spans = _by_end(lane, stop, lanes, limits.lane_choices)
     steps = int(stop.max(initial=0))
     words, begins = np.full(steps * lanes, BOS_ID, np.int32), np.zeros((steps, lanes), bool)
     cells = np.full(len(sequences.words), OPENING, np.int64)
@@ -101,14 +98,14 @@ def plan_direction(sequences: Sequences, lanes: int, limits: Limits) -> Directio
     return DirectionPlan(lanes, words.reshape(steps, lanes), begins, cells, _windows(spans, limits))
 
 
-def _by_end(lane: IntArray, stop: IntArray, lanes: int, narrower: Sequence[int]) -> tuple[IntArray, list[tuple[int, int]]]:
+def _by_end(lane: IntArray, stop: IntArray, lanes: int, choices: Sequence[int]) -> tuple[IntArray, list[tuple[int, int]]]:
     """Lanes numbered anew, the last to end first, of each piece (lane, stop [n]); and (lanes, until which step they do)."""
     ends = np.zeros(lanes, np.int64)
     np.maximum.at(ends, lane, stop)
     order = np.argsort(-ends, kind="stable")  # [B] old number of each new lane
     number = np.empty(lanes, np.int64)
     number[order] = np.arange(lanes)
-    widths = sorted({lanes, *(n for n in narrower if n < lanes)}, reverse=True)
+    widths = sorted({lanes, *(n for n in choices if n < lanes)}, reverse=True)
     # Lanes from the next smaller width on have nothing to do after this step.
     spans = [(width, int(ends[order[following]])) for width, following in zip(widths, [*widths[1:], 0], strict=True)]
     return number[lane], spans
@@ -118,8 +115,7 @@ def _windows(spans: list[tuple[int, int]], limits: Limits) -> list[tuple[int, in
     windows, first = [], 0
     for lanes, stop in spans:
         while first < stop:
-            end = spans[-1][1] if limits.whole_windows else stop
-            steps = min(limits.window, end - first, max(1, limits.window_cells // lanes))
+            steps = min(limits.window, stop - first, max(1, limits.window_cells // lanes))
             windows.append((first, steps, lanes))
             first += steps
     return windows

@@ -3,7 +3,6 @@
 Pure but for the word book, which remembers numbers from call to call.
 """
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ class Prepared:
     n_words: int
     groups: list[Group]  # of the call's sentences, in order
     n_rows: int
-    seconds: float  # taken by preparing
 
 
 class Host:
@@ -49,15 +47,13 @@ class Host:
 
     def prepare(self, text: Text, *, boundaries: bool) -> Prepared:
         """All that can be done for a call before the device begins; for one thread at a time. ValueError as of `Text.check`."""
-        began = time.perf_counter()
         text.check(boundaries)
         numbers = self._book.numbers(text.vocabulary)  # [V]
         words = numbers[text.words] if len(numbers) else text.words
         vocabulary, offset = self._book.vocabulary, 0 if boundaries else 1
         numbered = Text(vocabulary, words, text.offsets, text.first + offset, text.stop + offset)
         groups = self.groups(numbered, 0, len(text), 0)
-        n_rows, seconds = int((text.stop - text.first).sum()), time.perf_counter() - began
-        return Prepared(numbered, vocabulary, len(vocabulary), groups, n_rows, seconds)
+        return Prepared(numbered, vocabulary, len(vocabulary), groups, int((text.stop - text.first).sum()))
 
     def groups(self, text: Text, low: int, high: int, first_row: int) -> list[Group]:
         """Sentences low to high, whose rows begin at first_row, in groups of as many rows as the device takes at once."""

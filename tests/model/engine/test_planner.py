@@ -2,7 +2,6 @@
 
 import heapq
 import lzma
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ sequence = st.lists(st.integers(2, 4), max_size=9).map(lambda words: (1, *words)
 
 def plan_direction(sequences: Sequences, lanes: int) -> DirectionPlan:
     """As for a device of windows of four steps, on which two lanes may do for a grid's end."""
-    return plan_within(sequences, lanes, Limits([lanes], window=4, window_cells=4 * lanes, narrower=[2]))
+    return plan_within(sequences, lanes, Limits([2, lanes], window=4, window_cells=4 * lanes))
 
 
 def walk(plan: DirectionPlan) -> dict[int, tuple[int, ...]]:
@@ -137,22 +136,6 @@ def test_real_text_fills_the_grid(shared_dir: Path) -> None:
         assert plan.lanes == 128
         assert plan.n_computed / plan.n_cells >= 0.97
         assert plan.n_computed <= 0.97 * sum(map(len, read))
-
-
-@examples(100)
-@given(st.lists(sequence, min_size=1, max_size=30), st.integers(3, 7))
-def test_whole_windows_are_cut_short_by_a_grids_end_alone(sequences: Listed, lanes: int) -> None:
-    limits = Limits([lanes], window=4, window_cells=4 * lanes, narrower=[2])
-    cut, whole = (plan_within(sequences_of(sequences), lanes, replace(limits, whole_windows=kept)) for kept in (False, True))
-    assert_right(whole, sequences)
-    assert all(steps == 4 for _, steps, _ in whole.windows[:-1])
-    assert cut.n_cells <= whole.n_cells <= len(whole.words) * lanes
-    np.testing.assert_array_equal(whole.words, cut.words)
-
-
-def test_a_grids_end_has_fewer_lanes_in_whole_windows_too() -> None:
-    plan = plan_within(sequences_of([(1, *[2] * 20), (1, 2), (1, 3)]), 3, Limits([3], 4, 12, [2], whole_windows=True))
-    assert plan.windows == [(0, 4, 3), (4, 4, 2), (8, 4, 2), (12, 4, 2), (16, 4, 2)]
 
 
 def test_few_sentences_get_few_lanes() -> None:

@@ -1,6 +1,6 @@
-"""A call's states as stores have them: which, in which dtype; and memory that is used again, but not too soon."""
+"""A call's states as stores have them: which, in which dtype."""
 
-import gc
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from model.engine import embedder
 from model.engine import states as states_module
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.states import BlockPool, States, Wanted, quantised
+from model.engine.states import States, Wanted, quantised
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
 SENTENCES = [[f"w{(i * j) % 11}" for j in range(i % 7 + 1)] for i in range(30)]
 REQUESTS = [SentenceRows(s, 0, len(s)) for s in SENTENCES]
+MEMORY = partial(torch.empty, dtype=torch.uint8)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -72,7 +73,7 @@ def test_a_result_holds_the_states_wanted_as_they_are_stored(
 
 
 def test_what_a_device_copies_has_no_gaps() -> None:
-    states = States.empty(Wanted((0, 2), "int8"), 9, 4, BlockPool().take)
+    states = States.empty(Wanted((0, 2), "int8"), 9, 4, MEMORY)
     assert sum(run.numel() for run in states.rows(2, 5).runs()) == 5 * 2 * 5
     assert all(run.is_contiguous() for run in states.rows(2, 5).runs())
 
@@ -82,45 +83,11 @@ def test_an_unknown_dtype_is_refused(model: Embedder) -> None:
         run(model, dtype="float64")
 
 
-def test_a_shard_is_the_engine_s_own_memory_which_no_other_call_gets_meanwhile(
-    model: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given_out = []
-    take = BlockPool.take
-
-    def poisoned(self: BlockPool, n_bytes: int) -> torch.Tensor:
-        block = take(self, n_bytes)
-        block.fill_(0xAA)
-        given_out.append(block.data_ptr())
-        return block
-
-    monkeypatch.setattr(BlockPool, "take", poisoned)
-    shards: list[Any] = []
-    want = zarr_shard.encode(model.embed(REQUESTS, boundaries=True), shard_rows=192, chunk_rows=8, compression="none")
-    for _ in range(4):
-        shards.append(zarr_shard.encode(run(model), shard_rows=192, chunk_rows=8, compression="none"))
-        gc.collect()
-    assert {bytes(joined(shard)) for shard in shards} == {bytes(joined(want))}
-    assert len(set(given_out[-4:])) == 4
-    place = np.frombuffer(pieces_of(shards[-1])[0], np.uint8).ctypes.data
-    assert place == given_out[-1]
-    shards.clear()
-    run(model)
-    assert given_out[-1] in given_out[-5:-1]
-
-
-def test_memory_that_waits_is_bounded_and_fits() -> None:
-    memory = BlockPool()
-    blocks = [memory.take(1000) for _ in range(4)]
-    places = [block.data_ptr() for block in blocks]
-    while blocks:
-        blocks.pop(0)
-    again = [memory.take(n) for n in (600, 1000, 0)]
-    assert {block.data_ptr() for block in again[:2]} <= set(places[-2:])
-    assert [len(block) for block in again] == [600, 1000, 0]
-    assert not len(memory._idle)
-    del again
-    assert len(memory.take(499)) == 499  # a small result does not hold a large block
+def test_a_shard_is_the_engine_s_own_memory(model: Embedder) -> None:
+    states, again = run(model), model.embed(REQUESTS, boundaries=True)
+    shard, want = (zarr_shard.encode(rows, shard_rows=192, chunk_rows=8, compression="none") for rows in (states, again))
+    assert bytes(joined(shard)) == bytes(joined(want))
+    assert np.frombuffer(pieces_of(shard)[0], np.uint8).ctypes.data == states.ctypes.data
 
 
 @pytest.mark.parametrize("width", [3, 4, 8])
@@ -128,7 +95,7 @@ def test_memory_that_waits_is_bounded_and_fits() -> None:
 @pytest.mark.parametrize("n", [0, 5])
 def test_rows_of_any_width_are_put_where_they_belong(width: int, dtype: Any, n: int) -> None:
     numbers = np.random.default_rng(width).standard_normal((9, width)).astype(np.float32)
-    states = States.empty(Wanted((4, 1), dtype), n, width, BlockPool().take)
+    states = States.empty(Wanted((4, 1), dtype), n, width, MEMORY)
     row, index = torch.arange(n).flip(0), torch.arange(n) + 2
     for state in (1, 4, 3):
         states.put(state, row, torch.from_numpy(numbers * state), index)

@@ -20,13 +20,10 @@ import pytest
 
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import PartRange, ShardMarker, write_marker
-from elmo_store.reading.store import StoreReader
-from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
 from elmo_store.writer import RowText
 from model.engine.planning.text import Text
-from model.engine.states import BlockPool, States, Wanted
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
 from transforms.runtime import worker as runtime_worker
@@ -297,42 +294,6 @@ def test_the_shards_of_a_task_are_one_call(root: Root, monkeypatch: pytest.Monke
     engine = Engine()
     worker(root, engine).run([task(0, 0, 2), task(1, 2, 2)], at_once)
     assert engine.calls == calls
-
-
-def test_memory_of_states_is_not_used_again_before_their_shard_is_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, memory, n_shards = Root(tmp_path), BlockPool(), 12
-    put_part(root, [["a", "b"]] * 4 * n_shards)
-    manifest = make_manifest(lengths=(2,) * 4 * n_shards, parts=(4 * n_shards,), shard_rows=8)
-    write_manifest(root, manifest)
-    root.put_json(PLAN, {"id": "plan"})
-    blocks: list[int] = []
-
-    class Ring(Engine):
-        def run(self, text: Text, *, states: Sequence[int], **more: Any) -> Any:
-            call: Any = super().run(text, states=states, **more)
-            result = States.empty(Wanted(tuple(states), "float16"), 8, 8, memory.take)
-            blocks.append(result.values.data_ptr())
-            result.values.fill_(float(len(self.calls)))  # over what another call may have left there
-            call.result = result.result
-            return call
-
-    put = Root.put
-
-    def slow(self: Root, rel: str, data: Data) -> str:
-        time.sleep(0.01)
-        if "states/c/5/" in rel or "part-00007" in rel:
-            raise OSError("injected: what is put fails while others go on")
-        return put(self, rel, data)
-
-    monkeypatch.setattr(Root, "put", slow)
-    tasks = [task(shard, 8 * shard, 8, 8 * n_shards) for shard in range(n_shards)]
-    results = worker(root, Ring(), writers=2).run(tasks)
-    assert sorted(result.shard for result in results if result.error) == [5, 7]
-    assert len(set(blocks)) < n_shards
-    for form in ("zarr", "parquet"):
-        for shard in set(range(n_shards)) - {5, 7}:
-            rows = StoreReader(root, manifest, form).read_span([0, 4], 8 * shard, 8 * shard + 8)
-            assert (rows == shard + 1).all(), (form, shard)
 
 
 def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_process_alone(
