@@ -3,12 +3,10 @@
 The published models were trained with state carried from sentence to sentence, so that zeros are a state they seldom
 saw. `warm` is a function of the model alone, never of an earlier batch.
 
-At full size it takes seconds to compute, so it is kept: beside a packaged model, and in the cache of downloaded models.
-`python -m model.warm FOLDER` writes it beside the weights of a packaged model.
+At full size it takes seconds to compute. `python -m model.warm FOLDER` writes it beside the weights of a packaged model.
 """
 
 import hashlib
-import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -18,8 +16,6 @@ from torch import Tensor
 
 from model.bilm import char_cnn, lstm_layers, run_layers
 from model.characters import boundary_words, spell
-from model.errors import WeightsError
-from model.files.locate import cache_folder, replacing
 from model.files.registry import packaged_folders
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS
@@ -43,41 +39,18 @@ WARM_TEXT = (
 )
 
 
-_LOG = logging.getLogger(__name__)
-
-
 def warm_state(weights: BiLMWeights) -> StartState:
-    """The warm state of a model: from beside the packaged one, from the cache, or computed and put there."""
-    name = file_name(weights)
-    folders = [*packaged_folders(), cache_folder() / "warm"]
-    for folder in folders:
-        try:
-            state = StartState.from_bytes((folder / name).read_bytes())
-            state.check(weights.options)
-        except FileNotFoundError:
-            continue
-        except (OSError, WeightsError) as error:
-            _LOG.warning("the warm state in %s can't be used, computing it: %s", folder / name, error)
-            continue
-        if state.kind == "warm":
-            return state
-    state = compute_warm(weights)
-    try:
-        _write(folders[-1] / name, state)
-    except OSError as error:  # a read-only home: it is computed each time
-        _LOG.info("the warm state can't be kept in %s: %s", folders[-1], error)
-    return state
+    """The warm state of a model: from beside a packaged one, otherwise computed."""
+    for folder in packaged_folders():
+        if (folder / file_name(weights)).exists():
+            return StartState.from_bytes((folder / file_name(weights)).read_bytes())
+    return compute_warm(weights)
 
 
 def file_name(weights: BiLMWeights) -> str:
-    """The name of a model's warm state in a cache: like the state it follows from the weights and the text."""
+    """The name of a model's warm state beside it: like the state it follows from the weights and the text."""
     key = hashlib.sha256("\n".join([weights.fingerprint, *WARM_TEXT]).encode()).hexdigest()
     return f"warm-{key[:32]}.safetensors"
-
-
-def _write(path: Path, state: StartState) -> None:
-    with replacing(path) as temporary:
-        temporary.write_bytes(state.to_bytes())
 
 
 def compute_warm(weights: BiLMWeights) -> StartState:
@@ -125,7 +98,7 @@ def main(folder: Path) -> None:
     weights = BiLMWeights.load(str(folder))
     for old in folder.glob("warm-*.safetensors"):
         old.unlink()
-    _write(folder / file_name(weights), compute_warm(weights))
+    (folder / file_name(weights)).write_bytes(compute_warm(weights).to_bytes())
 
 
 if __name__ == "__main__":

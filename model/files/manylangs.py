@@ -88,24 +88,15 @@ def _options(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, torc
     tables = {name: tensors.get(f"{name}_emb_layer.embedding.weight") for name in ("char", "word")}
     rows = {name: 0 if table is None else len(table) for name, table in tables.items()}
     try:
-        return BiLMOptions(
-            cell_clip=encoder["cell_clip"] or math.inf,
-            proj_clip=encoder["proj_clip"] or math.inf,
-            use_skip_connections=True,
-            projection_dim=encoder["projection_dim"],
-            dim=encoder["dim"],
-            n_layers=encoder["n_layers"],
-            activation=embedder["activation"],
-            filters=tuple((width, count) for width, count in embedder["filters"]),
-            n_highway=embedder["n_highway"],
-            char_embedding_dim=embedder["char_dim"],
-            n_characters=rows["char"],
-            max_characters_per_token=embedder["max_characters_per_token"],
-            alphabet="characters",
-            word_dim=embedder["word_dim"],
-            n_words=rows["word"] if embedder["word_dim"] else 0,
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        values = {name: encoder[name] for name in ("projection_dim", "dim", "n_layers")}
+        values |= {
+            name: embedder[name] for name in ("activation", "filters", "n_highway", "max_characters_per_token", "word_dim")
+        }
+        values |= {name: encoder[name] or math.inf for name in ("cell_clip", "proj_clip")}
+        values |= {"use_skip_connections": True, "char_embedding_dim": embedder["char_dim"], "alphabet": "characters"}
+        values |= {"n_characters": rows["char"], "n_words": rows["word"] if embedder["word_dim"] else 0}
+        return BiLMOptions.checked(values)
+    except (KeyError, ValueError) as error:
         raise OptionsError(f"{folder}: its configuration can't be used: {error!r}") from error
 
 

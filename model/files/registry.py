@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from model.errors import UnknownModelError
-from model.files.weights import BiLMWeights, stored_options
-from model.options import BiLMOptions
+from model.files import locate, manylangs, tf_checkpoint
+from model.files.weights import BiLMWeights
+from model.options import BiLMOptions, read_options
 
 RANDOM_SMALL = "random-small"
 DEFAULT_MODEL = "default"
@@ -93,6 +94,26 @@ def load_model(spec: str | None = None, options: str | None = None) -> tuple[str
     return name_of(spec), weights
 
 
+def load_any(spec: str) -> tuple[str, BiLMWeights]:
+    """Load a model in any form that is known, and say what to call it.
+
+    ``spec`` is what `load_model` takes, or a local folder with another program's model.
+
+    Raises:
+        UnknownModelError: there is no such model.
+        WeightsError, OptionsError: its files can't be used.
+    """
+    folder = Path(spec)
+    if folder.is_dir() and spec not in {model.name for model in available_models()}:
+        kind = locate.foreign_kind([path.name for path in folder.iterdir()])
+        if kind == locate.MANYLANGS:
+            return name_of(spec), BiLMWeights(*manylangs.read(folder))
+        if kind == locate.CHECKPOINT:
+            options = read_options(folder / "options.json")
+            return name_of(spec), BiLMWeights(options, tf_checkpoint.read(tf_checkpoint.latest(folder), options))
+    return load_model(spec)
+
+
 def local_spec(name: str) -> str:
     """What `load_model` takes for a name that a store gives, whoever wrote it.
 
@@ -107,17 +128,6 @@ def local_spec(name: str) -> str:
         f"{name!r} is not a model of this installation, nor a folder or file here, and what a store names is not fetched: "
         "say where it is with --model"
     )
-
-
-def model_options(spec: str | None = None) -> BiLMOptions:
-    """The options of a model, its weights unread where a local safetensors file holds them beside. Errors as of `load_model`."""
-    name = spec or DEFAULT_MODEL
-    if name == RANDOM_SMALL:
-        return SMALL_OPTIONS
-    path = {folder.name: folder for folder in packaged_folders()}.get(name, Path(name))
-    file = path if path.suffix == ".safetensors" else path / "weights.safetensors"
-    stored = stored_options(file) if name not in _published() and file.is_file() else None
-    return stored or load_model(spec)[1].options
 
 
 SMALL_OPTIONS = BiLMOptions(

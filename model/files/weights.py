@@ -115,7 +115,7 @@ class BiLMWeights:
 
         `options`, where given, stand in for options that the file does not hold, and must equal those that it does.
         """
-        stored, tensors, lexicon = read_safetensors(Path(path))
+        stored, tensors, lexicon = _read_safetensors(Path(path))
         if stored is not None and options is not None and stored != options:
             raise OptionsError(f"{path} holds other options than the options.json beside it; remove the wrong one")
         chosen = stored or options
@@ -161,7 +161,7 @@ def _check_names(have: set[str], want: set[str]) -> None:
         raise WeightsError(f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}")
 
 
-def read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
+def _read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
     """Options (None if the file holds none), canonical tensors, converted to float32, and the lexicon of a model that has one.
 
     Raises:
@@ -182,15 +182,6 @@ def read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Te
         if not tensor.is_floating_point():
             raise WeightsError(f"{path}: tensor {name!r} is {tensor.dtype}, not floating point")
     return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}, lexicon
-
-
-def stored_options(path: Path) -> BiLMOptions | None:
-    """The options that a file holds, its tensors unread. Errors as of `read`."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return _options(path, file.metadata() or {})
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
 
 
 def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:

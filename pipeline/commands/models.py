@@ -52,7 +52,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _convert(args: argparse.Namespace) -> int:
     from model.errors import ModelError
-    from model.files.convert import load_any
+    from model.files.registry import load_any
 
     folder = Path(args.output)
     weights_path, options_path = folder / "weights.safetensors", folder / "options.json"

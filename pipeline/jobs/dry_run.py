@@ -9,7 +9,7 @@ from typing import Any
 
 from elmo_store.format.layout import row_bytes
 from elmo_store.storage.root import Root
-from model.files.registry import model_options
+from model.files.registry import load_model
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
@@ -105,7 +105,7 @@ def dry_run(options: EmbedOptions) -> Exit:
         for line in islice(_first_lines(source), SHOWN_RECORDS):
             print(line)
         sample = take_sample(source.readable_here(), source.settings, source.storage_options)
-        model = model_options(options.model)
+        model = load_model(options.model)[1].options
         stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
         rate = _measured(options, source) * (options.workers or 1)
         job = estimate(sample, source.n_bytes, boundaries=options.boundaries)

@@ -1,12 +1,9 @@
 """Start states: zero, warm, their bytes and hashes."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-import model.warm as warming
 from model.errors import WeightsError
 from model.files.registry import load_model, packaged_folders, random_weights
 from model.files.weights import BiLMWeights
@@ -91,41 +88,10 @@ def test_states_that_cannot_be(kind: str, h: torch.Tensor, c: torch.Tensor, mess
         StartState(kind, h, c)  # type: ignore[arg-type]
 
 
-def test_a_warm_state_is_computed_once_and_a_damaged_one_again(
-    tiny: BiLMWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("ELMO_STORE_CACHE", str(tmp_path))
-    computed: list[BiLMWeights] = []
-
-    def counted(weights: BiLMWeights) -> StartState:
-        computed.append(weights)
-        return compute_warm(weights)
-
-    monkeypatch.setattr(warming, "compute_warm", counted)
-    first, second = warm_state(tiny), warm_state(tiny)
-    assert len(computed) == 1
-    assert first.sha256 == second.sha256 == compute_warm(tiny).sha256
-    other = random_weights(tiny.options, seed=8)
-    assert warm_state(other).sha256 != first.sha256
-    kept = tmp_path / "warm" / file_name(tiny)
-    for damage in (b"no such file", StartState.zero(tiny.options).to_bytes()):
-        kept.write_bytes(damage)
-        assert warm_state(tiny).sha256 == first.sha256
-    assert len(computed) == 4
-    assert "can't be used, computing it" in caplog.text
-
-
-def test_a_cache_that_cannot_be_written_only_costs_time(
-    tiny: BiLMWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("ELMO_STORE_CACHE", str(tmp_path / "file"))
-    assert warm_state(tiny).sha256 == compute_warm(tiny).sha256
-
-
 def test_packaged_models_bring_their_warm_state_along() -> None:
     """After another default model: python -m model.warm model/data/default."""
     for folder in packaged_folders():
         _, weights = load_model(folder.name)
-        state = StartState.from_bytes((folder / file_name(weights)).read_bytes())
+        state = warm_state(weights)
+        assert state.to_bytes() == (folder / file_name(weights)).read_bytes()
         torch.testing.assert_close(state.c, compute_warm(weights).c, rtol=0, atol=1e-6)

@@ -20,7 +20,7 @@ from model.engine import embedder, word_vectors
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.errors import ModelError, OptionsError, WeightsError
-from model.files.convert import load_any
+from model.files.registry import load_any
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from pipeline.main import main

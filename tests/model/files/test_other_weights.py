@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from model.errors import OptionsError, WeightsError
 from model.files import tf_checkpoint
-from model.files.convert import load_any
-from model.files.registry import load_model, random_weights
+from model.files.registry import load_any, load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from pipeline.main import main
