@@ -144,30 +144,20 @@ class CudaDevice(Device):
         )
         self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
 
-    def _halve(self) -> bool:
-        self.directions = []
-        gc.collect()  # an exception that came through futures holds itself, and with it the engines, in a circle
-        if self._on_gpu:
-            torch.cuda.synchronize(self.device)
-            torch.cuda.empty_cache()
-        if self._lanes // 2 < LEAST_LANES:
-            return False
-        self._group_rows = max(LEAST_GROUP_ROWS, self._group_rows // 2)
-        logger.warning(
-            "out of GPU memory with %d lanes; going on with %d, and %d rows at once",
-            self._lanes,
-            self._lanes // 2,
-            self._group_rows,
-        )
-        self._lanes //= 2
-        return True
-
     def shrink(self) -> bool:
         self.delivered()()
-        while self._halve():
+        while True:
+            self.directions = []
+            gc.collect()  # an exception that came through futures holds itself, and with it the engines, in a circle
+            if self._on_gpu:
+                torch.cuda.synchronize(self.device)
+                torch.cuda.empty_cache()
+            if self._lanes // 2 < LEAST_LANES:
+                return False
+            self._lanes, self._group_rows = self._lanes // 2, max(LEAST_GROUP_ROWS, self._group_rows // 2)
+            logger.warning("out of GPU memory: going on with %d lanes, and %d rows at once", self._lanes, self._group_rows)
             if self._built():
                 return True
-        return False
 
     def out_of_memory(self, error: RuntimeError) -> bool:
         """Whether PyTorch or a library below it ran out of memory. DeviceLostError if the device is of no use any more."""

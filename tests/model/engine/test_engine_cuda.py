@@ -186,7 +186,7 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     assert call.computed_on == ["cuda without a GPU, 32 lanes"]
     assert lanes[0] == 64
     assert lanes[-1] == 32
-    assert f"out of GPU memory with 64 lanes; going on with 32, and {cuda.GROUP_ROWS // 2} rows at once" in caplog.text
+    assert f"out of GPU memory: going on with 32 lanes, and {cuda.GROUP_ROWS // 2} rows at once" in caplog.text
     embed(model)  # and it stays so
     assert lanes[-1] == 32
 
