@@ -28,8 +28,7 @@ from benchmarks.shared.support import Table, machine, options_of, working_folder
 from benchmarks.shared.texts import SHAPES, running_text, write_lines
 from model.characters import char_ids
 from model.engine import embedder
-from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, long_tokens
-from model.engine.cuda_direction import WINDOW
+from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, WINDOW, long_tokens
 from model.engine.device import Device
 from model.engine.planning.grid import Limits
 from model.engine.states import States, Wanted, quantised

@@ -16,11 +16,10 @@ import torch
 
 from benchmarks.shared.texts import SHAPES, made_up_text, take
 from model.characters import BOS, EOS
-from model.engine import cell, cuda, cuda_direction, embedder
+from model.engine import cell, cuda, embedder
 from model.engine import device as device_module
 from model.engine.cell import select_cell
-from model.engine.cuda import CudaDevice, matmul_precision
-from model.engine.cuda_direction import CudaDirection
+from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
 from model.engine.device import Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.grid import Limits, plan_direction
@@ -300,10 +299,8 @@ def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: p
         return torch.from_numpy(values)
 
     monkeypatch.setattr(device_module, "send", counted)
-    monkeypatch.setattr(cuda_direction, "send", counted)
-    plan = plan_direction(
-        sequences_of([[0, *range(1, n)] for n in range(2, 90)]), 16, Limits([16], cuda_direction.WINDOW, 1 << 12)
-    )
+    monkeypatch.setattr(cuda, "send", counted)
+    plan = plan_direction(sequences_of([[0, *range(1, n)] for n in range(2, 90)]), 16, Limits([16], cuda.WINDOW, 1 << 12))
     assert len(plan.windows) > 10
     x, outputs = torch.randn(100, tiny.options.projection_dim), []
     for _ in range(2):
@@ -419,7 +416,7 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
     assert cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS) < 512
     assert cuda.long_tokens(cuda.LANES // 2, cuda.GROUP_ROWS // 2) == cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
     lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
-    window, long = cuda_direction.WINDOW, cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
+    window, long = cuda.WINDOW, cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
     limits = Limits([cuda.LANES], window, window * cuda.LANES, (cuda.LONG_LANES,), long, cuda.GROUP_ROWS)
     host = Host(lambda: limits, 1 << 18, (BOS, EOS))
     prepared = host.prepare(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), boundaries=False)
@@ -429,5 +426,5 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
 
 
 def test_the_module_constants_fit_each_other() -> None:
-    assert cuda.LANES * cuda_direction.WINDOW <= cuda.TABLE_ROWS  # slots that the gate table may have
+    assert cuda.LANES * cuda.WINDOW <= cuda.TABLE_ROWS  # slots that the gate table may have
     assert cuda.LEAST_LANES < cuda.LANES

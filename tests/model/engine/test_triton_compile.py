@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 import torch
 
-from model.engine import cuda_direction
+from model.engine import cuda
 from model.engine.cell import CellOps
-from model.engine.cuda_direction import CudaDirection
+from model.engine.cuda import CudaDirection
 from model.engine.device import Layout
 from model.engine.planning.grid import Limits, plan_direction
 from model.files.weights import BiLMWeights
@@ -57,7 +57,7 @@ def launches() -> set[Launch]:
     """What one window of the full-size model launches, in float32 (or tf32) and bfloat16."""
     seen: set[Launch] = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_direction, "WINDOW", 1)
+        patch.setattr(cuda, "WINDOW", 1)
         for name in CELL_KERNELS:
             patch.setattr(cell_triton, name, Recorder(getattr(cell_triton, name), seen))
         p, d = FULL.projection_dim, FULL.dim
