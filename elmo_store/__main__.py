@@ -2,6 +2,7 @@
 
 import atexit
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -73,9 +74,11 @@ def local_worker() -> NoReturn:
     """Run the program that a local runner starts for each of its processes, and end it at once.
 
     A thread that computes while the interpreter is taken apart, as after Ctrl-C, would abort the process with a message of C++'s.
+    Its log goes to the job's own process: Beam's imports would have Python write it to the screen too, where no handler is yet.
     """
     put_ours_first(sys.path, os.environ)
-    importlib.import_module("pipeline.runners.local_worker").main()
+    logging.getLogger().addHandler(logging.NullHandler())
+    importlib.import_module("apache_beam.runners.worker.sdk_worker_main").main(sys.argv)
     _end_process(0)
 
 

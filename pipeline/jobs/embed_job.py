@@ -31,10 +31,17 @@ from pipeline.jobs.model_loading import JobModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
 from pipeline.jobs.preflight import SKIP_VERSION, added_before, check_input, decided, member_of, new_manifest, skip_version
 from pipeline.jobs.spec import EmbedOptions
-from pipeline.runners.beam_options import ENGINES, ends_with_command, is_local, runner_name
+from pipeline.runners.beam_options import (
+    ENGINES,
+    cores,
+    ends_with_command,
+    is_local,
+    n_local_processes,
+    n_workers,
+    runner_name,
+)
 from pipeline.runners.flink import address_of
 from pipeline.runners.preflight import check_reach
-from pipeline.runners.workers import cores, memory_limit, n_local_processes, workers_of
 from transforms.inputs.records import Split, describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import gathered, spread
@@ -54,7 +61,7 @@ CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
 CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 1 << 20, 4 << 30
 CUDA_WRITERS = 8
 BYTES_FOR_PROCESSES = 8 << 20  # a few seconds of reading, as long as processes take to start
-READER_BYTES = 256 << 20  # of a process that reads and tokenises: 227 MB were measured
+MOST_READERS = 16  # processes that read and tokenise, of 227 MB each: beside the model they fit into 8 GiB
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
@@ -190,8 +197,9 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: I
     """
     cuda = options.device == "cuda"
     call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
-    workers = workers_of(runner)
-    in_one_process = is_local(runner) and workers.n == 1
+    workers = n_workers(runner)
+    in_one_process = is_local(runner) and workers == 1
+    share = max(1, cores() // workers) if is_local(runner) and workers > 1 else None
     return Job(
         root=root,
         run_id="",
@@ -201,7 +209,7 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: I
             "precision": options.precision,
             "device": options.device,
             "cell": manifest.job["cell"],
-            "threads": options.threads or workers.threads,
+            "threads": options.threads or share,
         },
         read=replace(
             source.settings,
@@ -211,28 +219,21 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: I
         model=options.model,
         device=options.device,
         hints=resource_hints(runner, model.weight_bytes, call_bytes, options.accelerator if cuda else None),
-        workers=workers.n,
+        workers=workers,
         writers=CUDA_WRITERS if cuda else 1,
         shards_per_call=shards_per_call(
             manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
         ),
         input_storage_options=source.storage_options,
-        read_processes=read_processes(source.splits, model.weight_bytes, call_bytes) if in_one_process else 1,
+        read_processes=read_processes(source.splits) if in_one_process else 1,
         max_reject_rate=options.max_reject_rate,
     )
 
 
-def read_processes(splits: Sequence[Split], weight_bytes: int, call_bytes: int) -> int:
-    """Processes that read and tokenise on this machine: as many as a container's limits allow beside the one that computes.
-
-    One where starting more takes longer than the work.
-    """
+def read_processes(splits: Sequence[Split]) -> int:
+    """Processes that read and tokenise on this machine: one a core, one where starting more takes longer than the work."""
     sizes = {split.url: split.identity.size for split in splits}
-    if sum(sizes.values()) < BYTES_FOR_PROCESSES:
-        return 1
-    memory = memory_limit()
-    fitting = cores() if memory is None else (memory - worker_bytes(weight_bytes, call_bytes)) // READER_BYTES
-    return max(1, min(cores(), fitting))
+    return min(cores(), MOST_READERS) if sum(sizes.values()) >= BYTES_FOR_PROCESSES else 1
 
 
 def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None) -> dict[str, str]:

@@ -25,7 +25,6 @@ from pipeline.jobs.model_loading import JobModel
 from pipeline.jobs.output import versions
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import is_local, runner_name
-from pipeline.runners.preflight import workers_are_here
 from transforms.inputs.records import describe_files, input_fingerprint
 from transforms.stages.known import KnownSource, source_of
 from transforms.text.tokenizers import describe
@@ -76,8 +75,6 @@ def device_of_engine(asked: str, runner: PipelineOptions) -> str:
     """
     if asked != "auto":
         return asked
-    if workers_are_here(runner):
-        return device_here(asked)
     _LOG.warning(
         "--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda", runner_name(runner)
     )

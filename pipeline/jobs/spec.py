@@ -146,11 +146,12 @@ class EmbedOptions:
         "what every sentence starts from: one state frozen with the model, or zeros", "warm", choices=("warm", "zero"), job=True
     )
     device: str = _compute(
-        "device of all workers", "auto", "auto = a GPU if this machine has one; CPUs on engines elsewhere",
+        "device of all workers", "auto", "auto = a GPU if this machine has one; CPUs on engines",
         choices=("auto", "cpu", "cuda"), job=True,
     )  # fmt: skip
     threads: int | None = _compute(
-        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads,
+        "CPU threads of each worker process", unset="all cores of its machine; on this one, shared among its processes",
+        type=threads,
     )  # fmt: skip
     workers: int | None = _compute(
         "processes on this machine, each with a model and its share of the cores; with --dry-run machines like this one",

@@ -7,24 +7,25 @@ Beam's options are those that the installed SDK's option classes declare, and fo
 import argparse
 import difflib
 import json
+import os
 import re
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 from apache_beam.options.pipeline_options import (
-    DebugOptions,
+    DirectOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
-    JobServerOptions,
     PipelineOptions,
     PortableOptions,
-    PrismRunnerOptions,
     SparkRunnerOptions,
     StandardOptions,
+    WorkerOptions,
+    _BeamArgumentParser,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
+from apache_beam.runners.runner import create_runner
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from transforms.runtime.versions import own_versions
@@ -32,30 +33,22 @@ from transforms.runtime.versions import own_versions
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
-# A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
-# before it tries again (Flink 3 s by deploy/flink/config.yaml, Spark not at all), or each attempt gets the dead one; on Spark
-# what watches our own program of a worker ends the executor with it (`deploy.cluster.watched`).
-ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 1500, "SparkRunner": 1, "PortableRunner": 1}
-SPARK_PROGRAM_CACHE_MILLIS = 60_000
+DEFAULTS: Mapping[str, Sequence[str]] = {  # what is given later counts
+    # Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
+    # A worker is kept for the next stage, which would import everything anew. So is one that died: what comes after 3 s, as
+    # deploy/flink/config.yaml has it, gets another one.
+    "FlinkRunner": ["--execution_mode_for_batch=BATCH_FORCED", "--environment_cache_millis=1500"],
+    # One process a machine (not one a vCPU) and one thread in it (not 12): it holds one model, whose engine uses every core, and
+    # no tasks that wait for it.
+    "DataflowRunner": ["--experiments=no_use_multiple_sdk_containers", "--number_of_worker_harness_threads=1"],
+}
+# Of Spark, where what watches our own program of a worker ends the executor with it (`deploy.cluster.watched`): none is kept that
+# died.
+SPARK_CACHE_MILLIS = 60_000
 WORKER_PROGRAM = json.dumps({"command": "elmo-store-worker"})  # of a PROCESS environment
-SPARK_FAILURES = "-Dspark.task.maxFailures"  # how often a task may be lost before the job ends
-# Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
-FLINK_MODE = "--execution_mode_for_batch"
-ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
-MANY_WORKERS = "use_multiple_sdk_containers"
+UNKNOWN_WORKERS = 32  # how many a cluster has where nobody says
 NEARLY = 0.9  # a name that is as much like one of Beam's is that one, misspelled
 NAME_LENGTH = 32  # of an output in its job's name
-
-
-class _BeamParser(argparse.ArgumentParser):
-    """Collects what Beam's option classes declare; value providers are plain options here."""
-
-    def error(self, message: str) -> NoReturn:
-        """CommandError (bad usage) instead of Beam's usage, which is a page, and the end of the process."""
-        raise CommandError(Exit.BAD_USAGE, message)
-
-    def add_value_provider_argument(self, *names: str, **settings: object) -> None:
-        self.add_argument(*names, **settings)  # type: ignore[arg-type]
 
 
 class LauncherOptions(PipelineOptions):
@@ -71,10 +64,12 @@ class LauncherOptions(PipelineOptions):
 
 
 @cache
-def _beams_parser() -> _BeamParser:
-    parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+def _beams_parser() -> argparse.ArgumentParser:
+    parser = _BeamArgumentParser(
+        prog="elmo-store", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False, conflict_handler="resolve"
+    )
     for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
-        options._add_argparse_args(parser)  # type: ignore[arg-type]  # duck-typed: add_argument is all they call
+        options._add_argparse_args(parser)
     return parser
 
 
@@ -83,8 +78,8 @@ def beam_flags() -> Mapping[str, bool]:
     return {name: action.nargs != 0 for action in _beams_parser()._actions for name in action.option_strings}
 
 
-def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = None) -> tuple[list[str], list[str]]:
-    """Our arguments and Beam's, each in order. After ``--`` everything is ours.
+def split_arguments(arguments: Sequence[str], ours: Collection[str]) -> tuple[list[str], list[str]]:
+    """Our arguments and Beam's, each in order.
 
     ``ours``: every option string of our command. If the runner has a job service, ``--name=value`` in Beam's spelling
     (no dash inside) that is in neither list goes to the service, unless it is nearly one of Beam's: then it stays among ours, of
@@ -93,18 +88,14 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
     flags = beam_flags()
     own: list[str] = []
     beams: list[str] = []
-    engine = ours is not None and _runner_of(arguments) in ENGINES
     rest = iter(arguments)
     for argument in rest:
-        if argument == "--":
-            own += [argument, *rest]
-            break
         name, equals, _ = argument.partition("=")
         if name in flags:
             beams.append(argument)
             if flags[name] and not equals and (value := next(rest, None)) is not None:
                 beams.append(value)
-        elif engine and equals and name not in (ours or ()) and _may_be_the_services(name, flags):
+        elif equals and name not in ours and _may_be_the_services(name, flags) and _runner_of(arguments) in ENGINES:
             beams.append(argument)
         else:
             own.append(argument)
@@ -113,62 +104,42 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
 
 def _may_be_the_services(name: str, flags: Collection[str]) -> bool:
     """Whether ``name`` has Beam's spelling and is not nearly one of ``flags``."""
-    is_spelled_so = name.startswith("--") and "-" not in name[2:]
-    return is_spelled_so and not difflib.get_close_matches(name, flags, 1, NEARLY)
+    return bool(re.fullmatch(r"--\w+", name)) and not difflib.get_close_matches(name, flags, 1, NEARLY)
 
 
 def _runner_of(arguments: Sequence[str]) -> str:
-    for index, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == "--runner":
-            return _short(value if equals else "".join(arguments[index + 1 : index + 2]))
-    return LOCAL_RUNNER
+    return _class_name(_beams_parser().parse_known_args(arguments)[0].runner or LOCAL_RUNNER)
 
 
-def _short(name: str) -> str:
-    """Beam takes runners by their full path, in any case and without the word Runner; one spelling for all of them."""
-    last = name.rpartition(".")[2]
-    known = {known.lower(): known for known in LOCAL_RUNNERS | ENGINES | {"DataflowRunner"}}
-    return known.get(last.lower()) or known.get(f"{last.lower()}runner") or last
+@cache
+def _class_name(runner: str) -> str:
+    """One spelling for a runner that Beam takes in any case, without the word Runner or by its full path."""
+    try:
+        return type(create_runner(runner)).__name__
+    except (ImportError, ValueError, AttributeError) as error:
+        raise CommandError(Exit.BAD_USAGE, f"--runner={runner} can't be used: {error}") from error
 
 
 def runner_name(options: PipelineOptions) -> str:
-    """The class name of the runner, such as FlinkRunner."""
-    return _short(str(options.view_as(StandardOptions).runner))
+    """The class name of the runner, such as FlinkRunner. CommandError (bad usage) for one that can't be imported."""
+    return _class_name(options.view_as(StandardOptions).runner)
 
 
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options with our defaults, each only where nothing was asked for.
+    """Beam's options with our `DEFAULTS`, each only where nothing was asked for.
 
-    No types inferred, half the time of a small job's start; the local runner by name; on engines elsewhere our worker program; on
-    Flink stage after stage, a worker process kept from one to the next; on Spark more attempts of a task; on Dataflow one process
-    a machine, so that a machine holds one model whose engine uses every core, and one thread in it, so that no machine holds
-    tasks that wait for its engine; Prism's program from PATH. CommandError (bad usage) for a value that Beam does not take.
+    No types inferred, half the time of a small job's start; the local runner by name; on clusters our worker program.
+    SystemExit (bad usage) for a value that Beam does not take.
     """
-    _beams_parser().parse_known_args(list(beam_args))
-    flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
-    options = PipelineOptions([*beam_args, "--no_pipeline_type_check", *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
+    name = _runner_of(beam_args)
+    ours = ["--no_pipeline_type_check", f"--runner={LOCAL_RUNNER}", *DEFAULTS.get(name, ())]
+    options = PipelineOptions([*ours, *beam_args])
     options.view_as(LauncherOptions).launcher_versions = own_versions()
-    standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
-    if standard.runner is None:
-        standard.runner = LOCAL_RUNNER
-    name = runner_name(options)
-    if name in ("FlinkRunner", "SparkRunner") and portable.environment_type is None and not is_local(options):
+    portable = options.view_as(PortableOptions)
+    if name in ENGINES and portable.environment_type is None and not is_local(options):
         portable.environment_type, portable.environment_config = "PROCESS", WORKER_PROGRAM
-    server = options.view_as(JobServerOptions)
-    if name == "SparkRunner" and not any(each.startswith(SPARK_FAILURES) for each in server.job_server_jvm_properties):
-        server.job_server_jvm_properties = [*server.job_server_jvm_properties, f"{SPARK_FAILURES}=8"]
-    is_watched = (name, portable.environment_type) == ("SparkRunner", "PROCESS")
-    millis = SPARK_PROGRAM_CACHE_MILLIS if is_watched else ENVIRONMENT_CACHE_MILLIS.get(name, 0)
-    portable.environment_cache_millis = portable.environment_cache_millis or millis
-    if name == "DataflowRunner":
-        debug = options.view_as(DebugOptions)
-        if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):
-            debug.add_experiment(ONE_WORKER)
-        debug.number_of_worker_harness_threads = debug.number_of_worker_harness_threads or 1  # Dataflow's own: 12 a process
-    if name == "PrismRunner":
-        prism = options.view_as(PrismRunnerOptions)
-        prism.prism_location = prism.prism_location or shutil.which("prism")
+        if name == "SparkRunner":
+            portable.environment_cache_millis = portable.environment_cache_millis or SPARK_CACHE_MILLIS
     return options
 
 
@@ -178,9 +149,8 @@ def name_job(options: PipelineOptions, command: str, output: str, run: str) -> N
     ``run``: the output's lease names it too.
     """
     google = options.view_as(GoogleCloudOptions)  # whose name every runner takes
-    if google.job_name is None:
-        place = "-".join(re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:])))[-NAME_LENGTH:].strip("-")
-        google.job_name = "-".join(filter(None, ("elmo-store", command, place, run[:8])))
+    words = re.findall("[a-z0-9]+", f"elmo-store {command} {output.lower()[-NAME_LENGTH:]} {run[:8]}")
+    google.job_name = google.job_name or "-".join(words)
 
 
 def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
@@ -210,3 +180,27 @@ def is_local(options: PipelineOptions) -> bool:
         "SparkRunner": str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local"),
     }
     return embedded.get(name, False)
+
+
+def n_workers(options: PipelineOptions) -> int:
+    """Worker processes that embed at once, as far as ``options`` say."""
+    if is_local(options):
+        return n_local_processes(options)
+    worker = options.view_as(WorkerOptions)
+    if runner_name(options) == "DataflowRunner":
+        return int(worker.max_num_workers or worker.num_workers or UNKNOWN_WORKERS)
+    parallelism = int(options.view_as(FlinkRunnerOptions).parallelism)  # Spark's too
+    return parallelism if parallelism > 0 else UNKNOWN_WORKERS
+
+
+def n_local_processes(options: PipelineOptions) -> int:
+    """Worker processes that share this machine's cores: 1 unless Beam's multi_processing mode asks for more."""
+    direct = options.view_as(DirectOptions)
+    if not is_local(options) or direct.direct_running_mode != "multi_processing":
+        return 1
+    return int(direct.direct_num_workers) or cores()
+
+
+def cores() -> int:
+    """Cores that this process may use, 1 or more."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

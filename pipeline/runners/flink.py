@@ -1,15 +1,14 @@
-"""What Flink's REST service is asked beyond Beam's own interface: its machines, slots and cores, its jobs, to cancel one."""
+"""What Flink's REST service is asked beyond Beam's own interface: its version, slots and machines, its jobs, to cancel one."""
 
 import json
 import time
 import urllib.parse
 import urllib.request
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
 
 from pipeline.cli.exit_codes import CommandError, Exit
@@ -33,8 +32,7 @@ def address_of(options: PipelineOptions) -> str | None:
 def fit_to_cluster(options: PipelineOptions, beam_args: Sequence[str]) -> None:
     """The job server of the Flink's own version, and every slot of it, where ``beam_args`` don't say otherwise.
 
-    Beam's own choices are its newest version, and one slot. CommandError: bad location if no Flink answers, bad usage for a
-    version of which Beam has no job server.
+    Beam's own choices are its newest version, and one slot. CommandError (bad location) if no Flink answers.
     """
     flink, address = options.view_as(FlinkRunnerOptions), address_of(options)
     if address is None:
@@ -42,38 +40,14 @@ def fit_to_cluster(options: PipelineOptions, beam_args: Sequence[str]) -> None:
     slots = int(answer(address, "overview")["slots-total"])
     if flink.parallelism <= 0 and slots:  # without any: a cluster that starts TaskManagers when a job asks for them
         flink.parallelism = slots
-    given = any(argument.startswith("--flink_version") for argument in beam_args)
-    if given or flink.flink_job_server_jar or options.view_as(PortableOptions).job_endpoint:
-        return
-    version = str(answer(address, "config")["flink-version"])
-    flink.flink_version = version.rpartition(".")[0]
-    published = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
-    if flink.flink_version not in published:
-        raise CommandError(
-            Exit.BAD_USAGE,
-            f"the Flink at {address} is {version}, and Beam has job servers for {', '.join(published)}: name one with "
-            "--flink_version, or your own with --flink_job_server_jar=PATH",
-        )
-
-
-def threads_by_slot(task_managers: Sequence[Mapping[str, Any]]) -> int | None:
-    """Threads of a worker process where ``task_managers`` (Flink's own list) stand; None if there are none yet.
-
-    The slots of a TaskManager share one worker process, and TaskManagers of one host share its cores.
-    """
-    hosts = Counter(host_of(manager) for manager in task_managers)
-    shares = [int(manager["hardware"]["cpuCores"]) // hosts[host_of(manager)] for manager in task_managers]
-    return max(1, min(shares)) if shares else None
-
-
-def host_of(task_manager: Mapping[str, Any]) -> str:
-    """The host in a TaskManager's address, ``pekko.tcp://flink@HOST:PORT/user/rpc/taskmanager_0``."""
-    return str(urllib.parse.urlsplit(str(task_manager["path"])).hostname)
+    if not any(argument.startswith("--flink_version") for argument in beam_args):
+        flink.flink_version = str(answer(address, "config")["flink-version"]).rpartition(".")[0]
 
 
 def members(address: str) -> dict[str, str]:
-    """The TaskManagers that Flink knows: id → host."""
-    return {manager["id"]: host_of(manager) for manager in answer(address, "taskmanagers")["taskmanagers"]}
+    """The TaskManagers that Flink knows: id → host, of an address ``pekko.tcp://flink@HOST:PORT/user/rpc/taskmanager_0``."""
+    managers = answer(address, "taskmanagers")["taskmanagers"]
+    return {manager["id"]: str(urllib.parse.urlsplit(str(manager["path"])).hostname) for manager in managers}
 
 
 def page_of(address: str, job_id: str, goes_on: Callable[[], bool] = lambda: True) -> str:
@@ -122,9 +96,6 @@ class OrphanedJob:
             if job["state"] != "FINISHED":
                 said = answer(self._address, f"jobs/{job['jid']}/exceptions").get("root-exception")
                 raise RuntimeError(said or f"Flink's job is {job['state']}")
-
-    def cancel(self) -> None:
-        """Nothing beside what `cancel` of this module does."""
 
 
 def answer(address: str, path: str, remedy: str = "give its REST address, --flink_master=HOST:8081") -> Any:

@@ -5,17 +5,14 @@ was written, Ctrl-C would end it before the job could be cancelled, and it would
 """
 
 import logging
-import os
 import re
-import signal
 import socket
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from typing import IO
 
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions, SparkRunnerOptions
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
@@ -27,13 +24,9 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import say
 from pipeline.runners.beam_options import LauncherOptions, runner_name
 
-SERVERS: dict[str, tuple[Callable[[PipelineOptions], Any], str]] = {  # Beam's, and the option that names its program
-    "FlinkRunner": (FlinkJarJobServer, "--flink_job_server_jar"),
-    "PrismRunner": (PrismJobServer, "--prism_location"),
-    "SparkRunner": (SparkJarJobServer, "--spark_job_server_jar"),
-}
+SERVERS = {"FlinkRunner": FlinkJarJobServer, "PrismRunner": PrismJobServer, "SparkRunner": SparkJarJobServer}
+REMEDY = "give --job_endpoint=HOST:PORT, or its program: --flink_job_server_jar, --spark_job_server_jar or --prism_location"
 START_SECONDS, STOP_SECONDS, ANSWER_SECONDS, MASTER_SECONDS = 120.0, 10.0, 30.0, 5.0
-LAST_LINES = 12
 MESSAGES_THREAD = "wait_until_finish_read"  # Beam's (2.77)
 LOST_EXECUTOR = re.compile(r"Lost executor (\S+) on ([^\s:]+): (.*)")  # as Spark's driver logs it
 
@@ -44,28 +37,28 @@ log = logging.getLogger("apache_beam.job_service")  # shown where Beam's own log
 def job_service(options: PipelineOptions) -> Iterator[None]:
     """A job service that answers, its address in ``options`` (``--job_endpoint``); one that we started is ended at the end.
 
-    CommandError (bad location) if none can be had; names what it said last and the remedy.
+    CommandError (bad location) if none can be had; names the remedy.
     """
     portable, name = options.view_as(PortableOptions), runner_name(options)
-    if portable.job_endpoint is None and name in SERVERS:
-        scheme, _, masters = str(options.view_as(SparkRunnerOptions).spark_master_url).partition("://")
-        if name == "SparkRunner" and scheme == "spark":  # which its driver would try for a minute, once the store is started
-            _wait_for("--spark_master_url", masters, lambda: None, MASTER_SECONDS)
-        with messages_end_quietly(), scratch_folder() as folder:
-            server = options.view_as(JobServerOptions)
-            server.artifacts_dir = server.artifacts_dir or str(folder)
-            with _started(name, options) as endpoint:
-                portable.job_endpoint = endpoint
-                options.view_as(LauncherOptions).launcher_drives = name != "FlinkRunner"  # whose JobManager does
-                yield
+    if portable.job_endpoint is not None or name not in SERVERS:
+        if portable.job_endpoint not in (None, "embed"):
+            _wait_for("--job_endpoint", str(portable.job_endpoint), lambda: None, ANSWER_SECONDS)
+        yield
         return
-    if portable.job_endpoint not in (None, "embed"):
-        _wait_for("--job_endpoint", str(portable.job_endpoint), lambda: None, ANSWER_SECONDS)
-    yield
+    scheme, _, masters = str(options.view_as(SparkRunnerOptions).spark_master_url).partition("://")
+    if name == "SparkRunner" and scheme == "spark":  # which its driver would try for a minute, once the store is started
+        _wait_for("--spark_master_url", masters, lambda: None, MASTER_SECONDS)
+    quieten_messages()
+    with scratch_folder() as folder:
+        server = options.view_as(JobServerOptions)
+        server.artifacts_dir = server.artifacts_dir or str(folder)
+        with _started(name, options) as endpoint:
+            portable.job_endpoint = endpoint
+            options.view_as(LauncherOptions).launcher_drives = name != "FlinkRunner"  # whose JobManager does
+            yield
 
 
-@contextmanager
-def messages_end_quietly() -> Iterator[None]:
+def quieten_messages() -> None:
     """Spare the screen the traceback of Beam's thread that reads a job's messages, which ends when the job service does."""
     before = threading.excepthook
 
@@ -74,52 +67,40 @@ def messages_end_quietly() -> Iterator[None]:
             before(error)
 
     threading.excepthook = hook
-    try:
-        yield
-    finally:
-        for thread in threading.enumerate():
-            if thread.name == MESSAGES_THREAD:
-                thread.join(STOP_SECONDS)
-        threading.excepthook = before
 
 
 @contextmanager
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     say(f"starting Beam's job server for {name} …")
-    last: deque[str] = deque(maxlen=LAST_LINES)
-    server, program = SERVERS[name]
     try:
-        command, endpoint = server(options).subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
+        command, endpoint = SERVERS[name](options).subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
         port = endpoint.rpartition(":")[2]
         process = subprocess.Popen(
             [str(part).replace("{{PORT}}", port) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,  # Ctrl-C is for us: the job is cancelled through this service
         )  # fmt: skip
     except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
-        raise _no_server(name, program, error, last) from error
-    threading.Thread(target=pass_on, args=(process.stdout, last), name="job service's log", daemon=True).start()
+        raise _no_server(name, error) from error
+    threading.Thread(target=pass_on, args=(process.stdout,), name="job service's log", daemon=True).start()
 
     def check() -> None:
         if process.poll() is not None:
-            raise _no_server(name, program, f"it ended with {process.returncode}", last)
+            raise _no_server(name, f"it ended with {process.returncode}; --log-level info shows what it said")
 
     try:
         with ended_with_this_process(process.pid):
             _wait_for("--job_endpoint", endpoint, check, START_SECONDS)
             yield endpoint
     finally:
-        if process.poll() is None:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+        process.kill()
         process.wait()
 
 
-def _no_server(name: str, program: str, problem: object, last: deque[str]) -> CommandError:
-    text = f"{name}: Beam's job server can't be started ({problem}): give {program}=PATH or --job_endpoint=HOST:PORT"
-    return CommandError(Exit.BAD_LOCATION, "\n".join([text, *last]))
+def _no_server(name: str, problem: object) -> CommandError:
+    return CommandError(Exit.BAD_LOCATION, f"{name}: Beam's job server can't be started ({problem}): {REMEDY}")
 
 
 def _wait_for(option: str, endpoints: str, check: Callable[[], None], seconds: float) -> None:
@@ -135,11 +116,10 @@ def _wait_for(option: str, endpoints: str, check: Callable[[], None], seconds: f
     raise CommandError(Exit.BAD_LOCATION, f"nothing answers at {endpoints} ({seconds:.0f} s): start it there, or mend {option}")
 
 
-def pass_on(stream: "IO[bytes]", last: deque[str]) -> None:
-    """Log what the service says; keep its ``last`` lines, and tell of executors that Spark's driver lost."""
+def pass_on(stream: IO[bytes]) -> None:
+    """Log what the service says, and tell of executors that Spark's driver lost."""
     for line in stream:
         text = line.decode("utf-8", "replace").rstrip()
-        last.append(text)
         log.info("%s", text)
         if lost := LOST_EXECUTOR.search(text):
             say(f"the engine lost executor {lost[1]} on {lost[2]}: {lost[3]}; its tasks are tried again elsewhere")

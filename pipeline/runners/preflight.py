@@ -1,18 +1,14 @@
 """What a runner needs, checked before anything is written: it can be imported, it can have our workers, it answers."""
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     SetupOptions,
-    SparkRunnerOptions,
     TestOptions,
     WorkerOptions,
 )
@@ -22,13 +18,10 @@ from apache_beam.runners.runner import create_runner
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import check_answers
-from pipeline.runners.beam_options import ENGINES, WORKER_PROGRAM, is_local, pipeline_options, runner_name
+from pipeline.runners.beam_options import ENGINES, is_local, pipeline_options, runner_name
 from pipeline.runners.flink import fit_to_cluster
 from pipeline.runners.job_service import job_service
 from transforms.runtime.versions import own_versions
-
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-POOL = "--environment_type=EXTERNAL --environment_config=HOST:PORT"
 
 
 @contextmanager
@@ -40,7 +33,6 @@ def opened(beam_args: Sequence[str], *, wait: bool = True) -> Iterator[PipelineO
     """
     options = pipeline_options(beam_args)
     name = runner_name(options)
-    _check_import(name, options)
     if not wait:
         check_leaving(name, options)
     if name == "DataflowRunner":
@@ -48,29 +40,9 @@ def opened(beam_args: Sequence[str], *, wait: bool = True) -> Iterator[PipelineO
     if name not in ENGINES:
         yield options
         return
-    check_workers(options, beam_args)
     fit_to_cluster(options, beam_args)
     with job_service(options):
         yield options
-
-
-def check_workers(options: PipelineOptions, beam_args: Sequence[str]) -> None:
-    """Say what starts the workers where nobody chose it. CommandError (bad usage) for Beam's own image: it lacks our package."""
-    portable = options.view_as(PortableOptions)
-    if runner_name(options) == "PortableRunner" and portable.job_endpoint is None:
-        raise CommandError(Exit.BAD_USAGE, "--runner=PortableRunner needs --job_endpoint=HOST:PORT of a running job service")
-    if portable.environment_config == WORKER_PROGRAM and not any(each.startswith("--environment_type") for each in beam_args):
-        print(f"workers: the program elmo-store-worker in each machine's PATH; for worker pools give {POOL}", file=sys.stderr)
-    image = portable.environment_config or portable.lookup_environment_option("docker_container_image")
-    stock = portable.environment_type in (None, "DOCKER") and not image
-    if stock and not is_local(options) and portable.job_endpoint != "embed":
-        raise CommandError(
-            Exit.BAD_USAGE,
-            f"{runner_name(options)} would start workers in Beam's own image, which has no elmo-store. Give an image with "
-            "--environment_type=DOCKER --environment_config=IMAGE, or one of these:\n"
-            f"  --environment_type=PROCESS --environment_config='{WORKER_PROGRAM}'   # installed on each machine\n"
-            f"  {POOL}   # a worker pool beside each machine of the engine",
-        )
 
 
 def check_leaving(name: str, options: PipelineOptions) -> None:
@@ -85,6 +57,12 @@ def check_leaving(name: str, options: PipelineOptions) -> None:
 
 def check_dataflow(options: PipelineOptions) -> None:
     """CommandError for what Dataflow would refuse, or try for minutes, once the store's start is written."""
+    try:
+        import apache_beam.io.gcp.gcsfilesystem
+        import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
+    except ImportError as error:
+        remedy = "pip install '.[dataflow]' in elmo-store's checkout"
+        raise CommandError(Exit.BAD_USAGE, f"--runner=DataflowRunner can't be used ({error}): {remedy}") from error
     google = options.view_as(GoogleCloudOptions)
     problems = _image_problems(options)
     if not google.temp_location:  # Beam would look for a bucket of the project, and make one
@@ -120,7 +98,7 @@ def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shar
 
     ``shared_disk``: the user says that every worker sees local paths as this machine does.
     """
-    if shared_disk or is_local(options) or workers_are_here(options):
+    if shared_disk or is_local(options):
         return
     for location in locations:
         scheme, separator, _ = location.url.partition("://")
@@ -130,25 +108,3 @@ def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shar
                 f"the {location} is a path of this machine, and {runner_name(options)}'s workers run on others: give a URL "
                 "that they reach too (gs://…, s3://…), or --shared-disk if every worker has this path mounted",
             )
-
-
-def workers_are_here(options: PipelineOptions) -> bool:
-    """Whether the engine is addressed on this machine's loopback interface; then its workers share this disk."""
-    addresses = {
-        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master,
-        "SparkRunner": options.view_as(SparkRunnerOptions).spark_master_url,
-        "PortableRunner": options.view_as(PortableOptions).job_endpoint,
-    }
-    address = str(addresses.get(runner_name(options)) or "")
-    return urlsplit(address if "://" in address else f"//{address}").hostname in LOOPBACK_HOSTS
-
-
-def _check_import(name: str, options: PipelineOptions) -> None:
-    try:
-        create_runner(options.get_all_options()["runner"])
-        if name == "DataflowRunner":
-            import apache_beam.io.gcp.gcsfilesystem
-            import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
-    except (ImportError, ValueError, AttributeError) as error:
-        remedy = ": pip install '.[dataflow]' in elmo-store's checkout" if name == "DataflowRunner" else ""
-        raise CommandError(Exit.BAD_USAGE, f"--runner={name} can't be used ({error}){remedy}") from error

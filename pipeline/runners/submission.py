@@ -1,27 +1,28 @@
 """A job as its runner has it: submitted, named by its id and console address, waited for, cancelled."""
 
-import logging
 import re
 import shlex
 import sys
 import tempfile
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, WorkerOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineState
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners import flink
-from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
+from pipeline.runners.beam_options import LOCAL_RUNNER, is_local, runner_name
 
-WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
+# Of worker processes on this machine. A terminal sends Ctrl-C to them too, and to the shell that Beam starts them by: the command
+# ends them.
+WORKER = f"trap '' INT; exec {shlex.quote(sys.executable)} -c 'from elmo_store.__main__ import local_worker; local_worker()'"
 
 
 @dataclass(frozen=True)
@@ -75,36 +76,27 @@ class SubmittedJob:
         return {} if address is None else flink.members(address)
 
     def cancel(self) -> None:
-        """Ask the engine to end it: Flink itself, where Beam's own call may end only the submission."""
-        address = flink.address_of(self.options)
-        with nullcontext() if address is None else suppress(Exception):
+        """Ask the engine to end it: Flink itself, for Beam's own call may end only the submission."""
+        if (address := flink.address_of(self.options)) is None:
             self.result.cancel()
-        if address is not None:
+        else:
             flink.cancel(address, self.id or "")
 
 
-class LocalProcesses(FnApiRunner):
-    """FnApiRunner, whose worker processes are `pipeline.runners.local_worker`."""
+class LocalRunner(FnApiRunner):
+    """FnApiRunner, whose worker processes begin as ours do."""
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
         """As Beam's, with another command for the environment of subprocesses."""
-        chosen = options.view_as(WorkerOptions).default_sdk_harness_log_level
-        level = chosen or ("INFO" if logging.getLogger().isEnabledFor(logging.INFO) else "ERROR")
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
-                # A terminal sends Ctrl-C to the workers too, and to the shell that Beam starts them by: the command ends them.
-                command = shlex.join([sys.executable, "-c", WORKER, level])
-                environment.payload = f"trap '' INT; exec {command}".encode()
+                environment.payload = WORKER.encode()
         return super().run_via_runner_api(pipeline_proto, options)
 
 
 def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> beam.Pipeline:
-    """The pipeline of ``transform`` alone; several processes of this machine begin as ours do."""
-    ours = (
-        runner_name(options) in LOCAL_RUNNERS - {"BundleBasedDirectRunner"}
-        and options.view_as(DirectOptions).direct_running_mode == "multi_processing"
-    )
-    pipeline = beam.Pipeline(runner=LocalProcesses() if ours else None, options=options)
+    """The pipeline of ``transform`` alone."""
+    pipeline = beam.Pipeline(runner=LocalRunner() if runner_name(options) == LOCAL_RUNNER else None, options=options)
     _ = pipeline | transform
     return pipeline
 

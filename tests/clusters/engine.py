@@ -94,8 +94,9 @@ class Cluster(ABC):
         raise ClusterError(f"{n} members did not register in {START_SECONDS:.0f} s, see the logs in {self.folder}")
 
     def beam_options(self) -> list[str]:
-        """What a job needs to run here; its workers are those that the command chooses itself."""
+        """What a job needs to run here; its workers, on this machine, are those that the command chooses itself."""
         return [
+            "--shared-disk",
             f"--runner={self.engine}Runner",
             f"{self.master_option}={self.master}",
             f"--{self.engine.lower()}_job_server_jar={self.jar}",

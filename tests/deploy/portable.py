@@ -28,4 +28,5 @@ def portable_service(folder: Path, python: str = sys.executable) -> Iterator[lis
             # The pool stops its workers on KeyboardInterrupt, not on SIGTERM.
             started = service(module, command, log=folder / f"{module}.log", env=env, stop=signal.SIGINT)
             stack.enter_context(started).wait_for_port(ports[-1])
-        yield ["--runner=PortableRunner", f"--job_endpoint=localhost:{ports[0]}", *pool_options(f"localhost:{ports[1]}")]
+        service_options = ["--runner=PortableRunner", f"--job_endpoint=localhost:{ports[0]}", "--shared-disk"]
+        yield [*service_options, *pool_options(f"localhost:{ports[1]}")]

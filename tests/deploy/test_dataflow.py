@@ -106,7 +106,7 @@ def test_one_process_and_thread_a_machine_nothing_but_descriptions_staged_and_no
 @pytest.mark.slow
 def test_a_job_is_called_by_its_output_and_no_wait_prints_its_id_and_console_address(submitted: tuple[Cloud, int, str]) -> None:
     cloud, _, out = submitted
-    assert re.fullmatch("elmo-store-embed-of-the-user-store-[0-9a-f]{8}", cloud.jobs[0]["name"])
+    assert re.fullmatch("elmo-store-embed-[-a-z0-9]*of-the-user-store-[0-9a-f]{8}", cloud.jobs[0]["name"])
     assert f"job {JOB_ID}\n" in out
     assert f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{JOB_ID}?project=my-project" in out
     assert "elmo-store watch" in out

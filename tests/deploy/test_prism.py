@@ -20,12 +20,11 @@ def test_prism_counts_as_this_machine() -> None:
 
 @pytest.mark.slow
 def test_prism_by_name_writes_the_local_runs_bytes(
-    embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    if shutil.which("prism", path=path) is None:
+    if (prism := shutil.which("prism", path=path)) is None:
         pytest.skip("prism is not in PATH: go install github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0")
-    monkeypatch.setenv("PATH", path)
-    done = ran(embed_arguments(tmp_path / "store", "--runner=PrismRunner"))
+    done = ran(embed_arguments(tmp_path / "store", "--runner=PrismRunner", f"--prism_location={prism}"))
     assert done.returncode == Exit.COMPLETE, done.stderr
     assert digests(tmp_path / "store") == local_bytes

@@ -147,7 +147,7 @@ def test_the_command_ends_at_once_with_its_code_and_all_it_said(arguments: list[
 
 
 @pytest.mark.parametrize(
-    ("start", "module"), [("worker", "deploy.cluster.boot"), ("local_worker", "pipeline.runners.local_worker")]
+    ("start", "module"), [("worker", "deploy.cluster.boot"), ("local_worker", "apache_beam.runners.worker.sdk_worker_main")]
 )
 def test_a_worker_ends_at_once_whatever_its_threads_compute(start: str, module: str) -> None:
     """One that computes while the interpreter is taken apart would abort the process: "terminate called …"."""
@@ -155,7 +155,7 @@ def test_a_worker_ends_at_once_whatever_its_threads_compute(start: str, module: 
         "import sys, threading, time, types\n"
         "from elmo_store import __main__ as entry\n"
         "busy = threading.Thread(target=time.sleep, args=(3600,))\n"
-        f"sys.modules[{module!r}] = types.SimpleNamespace(main=lambda: busy.start() or 0)\n"
+        f"sys.modules[{module!r}] = types.SimpleNamespace(main=lambda *_: busy.start() or 0)\n"
         f"entry.{start}()"
     )
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}

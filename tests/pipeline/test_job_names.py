@@ -25,8 +25,7 @@ def named(output: str, *beam_args: str) -> str:
 @pytest.mark.parametrize(
     ("output", "name"),
     [
-        ("gs://bucket/news/States_v2", "elmo-store-embed-news-states-v2-01234567"),
-        ("s3://bucket/store", "elmo-store-embed-bucket-store-01234567"),
+        ("gs://bucket/news/States_v2", "elmo-store-embed-gs-bucket-news-states-v2-01234567"),
         ("/東京/東京", "elmo-store-embed-01234567"),
         ("out/a-longer-name-of-a-corpus-than-fits/store", "elmo-store-embed-name-of-a-corpus-than-fits-store-01234567"),
         (f"/home/{'a' * 40}", f"elmo-store-embed-{'a' * 32}-01234567"),

@@ -11,6 +11,7 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
+from transforms.inputs.records import FileIdentity, WholeFile
 
 
 def test_a_model_shared_across_processes_writes_the_same_bytes(
@@ -35,13 +36,13 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
     assert addresses() == before  # of the model, by which processes find it
 
 
-def settings_on_an_engine(corpus: Path, model: Path, output: Path, address: str = "localhost:1", **asked: Any) -> embed_job.Job:
-    """What workers are told of a job on a job service at ``address``."""
+def settings_on_an_engine(corpus: Path, model: Path, output: Path, **asked: Any) -> embed_job.Job:
+    """What workers are told of a job on a job service."""
     from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
 
-    options = EmbedOptions((str(corpus),), str(output), str(model), **asked)
-    remote = pipeline_options(["--runner=PortableRunner", f"--job_endpoint={address}", "--environment_type=EXTERNAL"])
+    options = EmbedOptions((str(corpus),), str(output), str(model), shared_disk=True, **asked)
+    remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=engine:1", "--environment_type=EXTERNAL"])
     job = embed_job.open_job(options, remote)
     assert job.job is not None
     return job.job
@@ -73,20 +74,16 @@ def test_a_task_is_a_call_sized_by_what_the_engine_returns(
         assert settings.shards_per_call == size
 
 
-@pytest.mark.parametrize(
-    ("address", "gpu_here", "chosen"), [("engine", True, "cpu"), ("localhost", True, "cuda"), ("localhost", False, "cpu")]
-)
 def test_an_engine_is_asked_for_one_kind_of_device(
-    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    address: str, gpu_here: bool, chosen: str,
-) -> None:  # fmt: skip
+    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nothing steers bundles to machines of a kind: where each worker found out for itself, a mixed cluster failed half-way."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu_here)
-    settings = settings_on_an_engine(corpus, tiny_model, tmp_path / "s", f"{address}:1", shared_disk=True)
-    assert settings.engine["device"] == settings.device == chosen
-    said = [record.message for record in caplog.records if "--device" in record.message]
-    assert len(said) == (address == "engine")
-    assert all("takes CPUs on PortableRunner" in line and "--device cuda" in line for line in said)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    settings = settings_on_an_engine(corpus, tiny_model, tmp_path / "s")
+    assert settings.engine["device"] == settings.device == "cpu"
+    (said,) = [record.message for record in caplog.records if "--device" in record.message]
+    assert "takes CPUs on PortableRunner" in said
+    assert "--device cuda" in said
 
 
 def test_a_gpu_that_is_not_there_is_said_before_the_work(
@@ -95,3 +92,9 @@ def test_a_gpu_that_is_not_there_is_said_before_the_work(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert embed(tmp_path / "s", "--device", "cuda") == Exit.BAD_USAGE
     assert "finds no GPU" in capsys.readouterr().err
+
+
+def test_readers_are_one_a_core_but_no_more_than_fit_into_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed_job, "cores", lambda: 96)
+    assert embed_job.read_processes([WholeFile(0, "a.txt", "text", FileIdentity(1 << 30, "1"))]) == 16
+    assert embed_job.read_processes([WholeFile(0, "a.txt", "text", FileIdentity(1, "1"))]) == 1

@@ -56,7 +56,7 @@ class Uncancelled:
 
 def test_a_signal_that_ends_the_cancelling_of_a_job_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with as_interrupts():
-        assert not stopped(Root(tmp_path), SubmittedJob(Uncancelled(), PipelineOptions([])), "Ctrl-C")
+        assert not stopped(Root(tmp_path), SubmittedJob(Uncancelled(), PipelineOptions(["--runner=PortableRunner"])), "Ctrl-C")
     assert "job job-1 could not be cancelled (KeyboardInterrupt('SIGHUP'))" in capsys.readouterr().err
 
 

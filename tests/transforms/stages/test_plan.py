@@ -14,7 +14,7 @@ from pipeline.jobs.embed_job import (
     CUDA_ROWS_AT_ONCE,
     SHARDS_PER_TASK,
 )
-from pipeline.runners.workers import UNKNOWN_WORKERS
+from pipeline.runners.beam_options import UNKNOWN_WORKERS
 from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
 from transforms.stages.plan import (
     CorpusPlan,
