@@ -19,12 +19,10 @@ from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
-    SparkRunnerOptions,
     StandardOptions,
     WorkerOptions,
     _BeamArgumentParser,
 )
-from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES
 from apache_beam.runners.runner import create_runner
 
 from pipeline.cli.exit_codes import CommandError, Exit
@@ -136,7 +134,9 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     options = PipelineOptions([*ours, *beam_args])
     options.view_as(LauncherOptions).launcher_versions = own_versions()
     portable = options.view_as(PortableOptions)
-    if name in ENGINES and portable.environment_type is None and not is_local(options):
+    if name in ENGINES and portable.environment_type is None:
+        create_runner(name).default_environment(options)  # sets LOOPBACK where the engine is this machine's
+    if name in ENGINES and portable.environment_type is None:
         portable.environment_type, portable.environment_config = "PROCESS", WORKER_PROGRAM
         if name == "SparkRunner":
             portable.environment_cache_millis = portable.environment_cache_millis or SPARK_CACHE_MILLIS
@@ -169,17 +169,7 @@ def ends_with_command(options: PipelineOptions) -> bool:
 
 def is_local(options: PipelineOptions) -> bool:
     """True if the job's workers run on this machine, in processes that this one starts or in this one itself."""
-    name, environment = runner_name(options), options.view_as(PortableOptions).environment_type
-    if name in LOCAL_RUNNERS or environment == "LOOPBACK":
-        return True
-    if environment is not None:
-        return False
-    embedded = {  # these runners choose LOOPBACK by themselves
-        "PrismRunner": True,
-        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in MAGIC_HOST_NAMES,
-        "SparkRunner": str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local"),
-    }
-    return embedded.get(name, False)
+    return runner_name(options) in LOCAL_RUNNERS or options.view_as(PortableOptions).environment_type == "LOOPBACK"
 
 
 def n_workers(options: PipelineOptions) -> int:

@@ -23,7 +23,7 @@ PAGE_SECONDS = 60.0  # that a job takes from its submission to Flink's list, on 
 
 def address_of(options: PipelineOptions) -> str | None:
     """The address of the REST service of the Flink that ``options`` name; None of another runner, and without a cluster."""
-    master = str(options.view_as(FlinkRunnerOptions).flink_master)
+    master = options.view_as(FlinkRunnerOptions).flink_master
     if runner_name(options) != "FlinkRunner" or is_local(options) or master in MAGIC_HOST_NAMES:
         return None
     return str(FlinkRunner.add_http_scheme(master))

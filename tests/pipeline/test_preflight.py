@@ -147,13 +147,13 @@ def test_the_job_server_is_of_the_flinks_own_version(flink_rest: str) -> None:
         (["--runner=FlinkRunner", "--flink_master=far:8081"], "PROCESS"),
         (["--runner=SparkRunner", "--spark_master_url=spark://far:7077"], "PROCESS"),
         (["--runner=FlinkRunner", "--flink_master=far:8081", "--environment_type=EXTERNAL"], "EXTERNAL"),
-        (["--runner=FlinkRunner"], None),
-        (["--runner=SparkRunner", "--spark_master_url=local[2]"], None),
+        (["--runner=FlinkRunner"], "LOOPBACK"),
+        (["--runner=SparkRunner", "--spark_master_url=local[2]"], "LOOPBACK"),
         (["--runner=PortableRunner", "--job_endpoint=far:1"], "PROCESS"),
-        (["--runner=PrismRunner"], None),
+        (["--runner=PrismRunner"], "LOOPBACK"),
     ],
 )
-def test_workers_of_a_cluster_are_our_program_unless_others_are_asked_for(arguments: list[str], environment: str | None) -> None:
+def test_workers_of_a_cluster_are_our_program_unless_others_are_asked_for(arguments: list[str], environment: str) -> None:
     """Beam's own choice is its image, which has no elmo-store."""
     options = pipeline_options(arguments).get_all_options()
     assert options["environment_type"] == environment
