@@ -97,6 +97,7 @@ class Cluster(ABC):
         """What a job needs to run here; its workers, on this machine, are those that the command chooses itself."""
         return [
             "--shared-disk",
+            "--threads=1",  # the members share this machine's cores
             f"--runner={self.engine}Runner",
             f"{self.master_option}={self.master}",
             f"--{self.engine.lower()}_job_server_jar={self.jar}",

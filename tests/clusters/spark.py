@@ -51,9 +51,9 @@ class SparkCluster(Cluster):
         return int(self.get("json/")["aliveworkers"])
 
     def beam_options(self) -> list[str]:
-        """With a thread for each worker's one core."""
+        """With a task for each worker's one core."""
         n_workers = sum(worker.process.poll() is None for worker in self.members)
-        return [*super().beam_options(), f"--parallelism={n_workers}", "--threads=1"]
+        return [*super().beam_options(), f"--parallelism={n_workers}"]
 
     def _start(self, name: str, main_class: str, arguments: list[str]) -> Service:
         # A worker starts its executors with the jars of SPARK_HOME and the Scala version of this variable.
