@@ -32,6 +32,7 @@ def chromium(folder: Path, *, dark: bool = False) -> Iterator[Any]:
     service = selenium.ChromeService(executable_path=driver, env={**os.environ, "HOME": str(folder)})
     made = selenium.Chrome(options=options, service=service)
     made.set_page_load_timeout(60)
+    made.set_script_timeout(120)  # axe, on a busy machine
     try:
         yield made
     finally:

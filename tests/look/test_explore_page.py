@@ -466,33 +466,32 @@ def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(page: Any, runn
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_everything_has_contrast_with_the_pointer_on_it_too(page: Any, running: Running, scheme: str) -> None:
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tmp_path: Path, dark: bool) -> None:
     axe = pytest.importorskip("axe_core_python.selenium", reason="axe is not installed: pip install '.[test]'").Axe()
     from selenium.webdriver.common.action_chains import ActionChains
 
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    assert page.execute_script(f"return matchMedia('(prefers-color-scheme: {scheme})').matches")
-    opened(page, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
-    until(page, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
-    pick(page, "#beside", "layer 1")
-    for pointed in (
-        "#tokens [aria-pressed=true]",
-        "#tokens button",
-        "#hits button",
-        "#lists button",
-        "#maps button",
-        "#even",
-        "#senses h3 button",
-        "#map circle:last-child",
-        "#planes button",
-    ):
-        ActionChains(page).move_to_element(page.find_element("css selector", pointed)).perform()
-        assert page.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")
-        around = pointed.partition(" ")[0] if pointed != "#tokens [aria-pressed=true]" else None  # the whole page once
-        found = axe.run(page, around, {"runOnly": ["wcag2a", "wcag2aa"]})
-        told = [(one["id"], [node["html"][:150] for node in one["nodes"]]) for one in found["violations"]]
-        assert told == [], pointed
+    with browser.chromium(tmp_path, dark=dark) as driver:
+        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
+        until(driver, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
+        pick(driver, "#beside", "layer 1")
+        for pointed in (
+            "#tokens [aria-pressed=true]",
+            "#tokens button",
+            "#hits button",
+            "#lists button",
+            "#maps button",
+            "#even",
+            "#senses h3 button",
+            "#map circle:last-child",
+            "#planes button",
+        ):
+            ActionChains(driver).move_to_element(driver.find_element("css selector", pointed)).perform()
+            assert driver.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")
+            around = pointed.partition(" ")[0] if pointed != "#tokens [aria-pressed=true]" else None  # the whole page once
+            found = axe.run(driver, around, {"runOnly": ["wcag2a", "wcag2aa"]})
+            told = [(one["id"], [node["html"][:150] for node in one["nodes"]]) for one in found["violations"]]
+            assert told == [], pointed
 
 
 def test_of_many_questions_at_once_each_is_answered(running: Running) -> None:
