@@ -19,7 +19,7 @@ from benchmarks.shared.texts import SHAPES, running_text, take
 from elmo_store.format.layout import state_names
 from model.engine.cpu import step_lanes
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.products import Int8Linear, PackedLinear
+from model.engine.products import Int8Linear, Linear, PackedLinear
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
@@ -36,7 +36,7 @@ def product_rate(options: BiLMOptions, settings: EngineSettings, device: torch.d
     x = torch.randn(rows, inputs).to(device, settings.dtype)
     weight = (torch.randn(outputs, inputs) * 0.03).to(device)
     packed = PackedLinear(weight, None, settings.dtype, rows, device.type == "cpu")
-    product = Int8Linear(weight, None, rows) if settings.quantised else packed
+    product: Linear = Int8Linear(weight, None, rows) if settings.quantised else packed
 
     def run() -> None:
         for _ in range(calls):
