@@ -54,18 +54,8 @@ def import_ours(module: str) -> Any:
 
 
 def _ordered(path: Sequence[str]) -> list[str]:
-    """The standard library, our folder, the rest."""
-    standard = [entry for entry in path if _is_standard(entry)]
+    """The standard library (folders, or a zip), our folder, the rest."""
+    library = sysconfig.get_path("stdlib")
+    libraries = (library, sysconfig.get_path("platstdlib"), f"{library}/lib-dynload", f"{library.replace('.', '')}.zip")
+    standard = [entry for entry in path if entry in libraries]
     return [*standard, OUR_FOLDER, *(entry for entry in path if entry != OUR_FOLDER and entry not in standard)]
-
-
-def _is_standard(entry: str) -> bool:
-    """Whether a folder (or zip) on the path is the interpreter's own."""
-    libraries = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
-    folder, name = os.path.split(entry)
-    return (
-        entry in libraries
-        or (name == "lib-dynload" and folder in libraries)
-        or (name == zipped and folder in {os.path.dirname(library) for library in libraries})
-    )

@@ -8,9 +8,9 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Sequence, Set
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Collection, Mapping, Sequence, Set
 
+import elmo_store
 from elmo_store.errors import StoreError
 from pipeline.cli import locations, logs, signals
 from pipeline.cli.arguments import add_option
@@ -58,14 +58,6 @@ environment:
   ELMO_STORE_CACHE  folder for downloaded models
                     (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
   NO_COLOR          if set, no colour on a terminal"""
-
-
-def package_version() -> str:
-    """The installed version of elmo-store, "unknown" when it runs from a checkout that was never installed."""
-    try:
-        return version("elmo-store")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -147,12 +139,14 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
         prog="elmo-store",
         usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
         description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"
-        + "\n".join(_listed(group) for group in GROUPS),
+        + "\n".join(
+            f"{group}:\n" + "\n".join(f"  {name:<8} {line}" for name, (_, line) in GROUPS[group].items()) for group in GROUPS
+        ),
         epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
+    parser.add_argument("--version", action="version", version=f"elmo-store {elmo_store.__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
     commands = {}
     for name, (module, line) in COMMANDS.items():
@@ -174,16 +168,15 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
     return parser, commands
 
 
+def _listed(commands: Mapping[str, tuple[str, str]]) -> list[str]:
+    return [f"  {name:<8} {line}" for name, (_, line) in commands.items()]
+
+
 def _wrapped(text: str) -> str:
     """Paragraphs as wide as the terminal, as argparse has its own; those with an indented line stay as they are."""
     width = max(40, shutil.get_terminal_size().columns - 2)
     paragraphs = [part if "\n  " in f"\n{part}" else textwrap.fill(part, width) for part in text.strip("\n").split("\n\n")]
     return "\n\n".join(paragraphs)
-
-
-def _listed(group: str) -> str:
-    width = max(map(len, COMMANDS))
-    return "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, (_, line) in GROUPS[group].items())])
 
 
 def _short_usage(parser: argparse.ArgumentParser) -> str:

@@ -16,19 +16,17 @@ OURS = "elmo-store"  # name of the handler that `configure` adds, so that a seco
 
 
 def configure(level: str | None = None) -> None:
-    """Send records of ``level`` and above to stderr (default warning)."""
+    """Send records of ``level`` and above to stderr (default warning, of Beam and of clients none)."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         if handler.name == OURS:
             root.removeHandler(handler)
             handler.close()
-    root.addFilter(_is_news)  # adding it again changes nothing
-    root.addFilter(_named_by_origin)
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel((level or "warning").upper())
     terminal.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     if level is None:
-        terminal.addFilter(lambda record: not record.name.startswith((BEAM, *CLIENTS)))
+        terminal.addFilter(_is_ours)
     terminal.set_name(OURS)
     root.addHandler(terminal)
     root.setLevel(terminal.level)
@@ -36,13 +34,6 @@ def configure(level: str | None = None) -> None:
     logging.getLogger(BEAM).setLevel(logging.CRITICAL if level is None else logging.NOTSET)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """False for what Beam says on the root logger about optional packages that nothing here needs."""
-    return not record.getMessage().startswith(("apitools not found", "Resource module is not available"))
-
-
-def _named_by_origin(record: logging.LogRecord) -> bool:
-    """Give what Beam says on the root logger (an engine's messages, waiting for ports) the name that Beam's records have."""
-    if record.name == "root" and f"/{BEAM}/" in record.pathname:
-        record.name = BEAM
-    return True
+def _is_ours(record: logging.LogRecord) -> bool:
+    """False for what Beam and clients say; Beam also says things on the root logger (optional packages, waiting for ports)."""
+    return not record.name.startswith((BEAM, *CLIENTS)) and f"/{BEAM}/" not in record.pathname

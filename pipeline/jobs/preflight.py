@@ -52,7 +52,8 @@ def decided(options: EmbedOptions, runner: PipelineOptions | None = None) -> Emb
         check_precision(options.precision, device)
     else:
         device = device_of_engine(options.device, runner)
-    return replace(options, device=device, precision=resolve_precision(options.precision, device))
+    chosen = "tf32" if device == "cuda" else "float32"
+    return replace(options, device=device, precision=chosen if options.precision == "auto" else options.precision)
 
 
 def device_here(asked: str) -> str:
@@ -79,13 +80,6 @@ def device_of_engine(asked: str, runner: PipelineOptions) -> str:
         "--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda", runner_name(runner)
     )
     return "cpu"
-
-
-def resolve_precision(asked: str, device: str) -> str:
-    """``auto`` is tf32 on a GPU and float32 on a CPU."""
-    if asked != "auto":
-        return asked
-    return "tf32" if device == "cuda" else "float32"
 
 
 def check_precision(asked: str, device: str) -> None:
