@@ -14,6 +14,7 @@ from elmo_store.own_packages import put_ours_first
 EXTRAS: Mapping[str, str] = {
     **dict.fromkeys(("apache_beam", "torch", "nltk", "h5py", "ijson"), "embed"),
     "matplotlib": "plot",
+    "prometheus_client": "metrics",
     **dict.fromkeys(("starlette", "uvicorn", "sklearn"), "explore"),
     "s3fs": "s3",
     "gcsfs": "gcs",

@@ -139,9 +139,7 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
         prog="elmo-store",
         usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
         description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"
-        + "\n".join(
-            f"{group}:\n" + "\n".join(f"  {name:<8} {line}" for name, (_, line) in GROUPS[group].items()) for group in GROUPS
-        ),
+        + "\n".join(line for group, commands in GROUPS.items() for line in (f"{group}:", *_listed(commands))),
         epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -20,7 +20,7 @@ from pipeline.commands.export import write_export
 from pipeline.jobs.spec import add_embed_option
 
 if TYPE_CHECKING:
-    from elmo_store.format.manifest import Manifest, WeightSet
+    from elmo_store.format.manifest import Manifest
     from elmo_store.store import Store
 
 MIX = """\
@@ -157,14 +157,14 @@ def _mixed_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
     from elmo_store.errors import WeightSetError
     from elmo_store.format.layout import n_layers
     from elmo_store.format.manifest import MixInfo
-    from elmo_store.mixing.weights import check_layers
+    from elmo_store.mixing.weights import check_layers, read_weight_sets
     from pipeline.jobs import derive_job
 
     manifest, source_sha256 = derive_job.source_manifest(source)
     if manifest.kind != "states":
         origin = manifest.mix.source if manifest.mix else "unknown"
         raise CommandError(Exit.BAD_LOCATION, f"{source.url} is a mixed store: mix the store that it came from, {origin}")
-    weight_sets = _weight_sets(args)
+    weight_sets = read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
     try:
         check_layers(weight_sets, n_layers(manifest.states))
     except WeightSetError as error:
@@ -190,18 +190,6 @@ def _mixed_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
         "compression": mixed.compression,
     }
     return replace(mixed, job=job)
-
-
-def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
-    from elmo_store.errors import WeightSetError
-    from elmo_store.mixing.weights import read_weight_sets
-
-    try:
-        return read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
-    except WeightSetError as error:
-        raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
-    except OSError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"--weights {args.weights} can't be read: {error}") from error
 
 
 def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":

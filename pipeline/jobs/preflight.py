@@ -10,7 +10,7 @@ from dataclasses import replace
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.collecting import check_collection, name_of
-from elmo_store.errors import OverlapError, StoreError, StoreNotFoundError
+from elmo_store.errors import StoreError, StoreNotFoundError
 from elmo_store.format.layout import START_STATE, member, state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest
 from elmo_store.format.version import check_agrees, newest, numbers
@@ -34,12 +34,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def check_input(source: Input, output: Location) -> None:
-    """That no file of the input lies in the output: a link in a folder may hide that."""
+    """OverlapError if a file of the input lies in the output: a link in a folder may hide that."""
     urls = () if source.stdin else (split.url for split in source.splits)
-    try:
-        check_outside(output, "input", urls, source.storage_options)
-    except OverlapError as error:
-        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    check_outside(output, "input", urls, source.storage_options)
 
 
 def decided(options: EmbedOptions, runner: PipelineOptions | None = None) -> EmbedOptions:

@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import add_option, count, json_object, port, threads
+from pipeline.cli.arguments import add_option, count, json_object, part, port, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -99,9 +99,8 @@ class EmbedOptions:
         formats_of={"file": ("text",), "sentence": _FIELDS},
     )  # fmt: skip
     keep_text: bool = _read(
-        "lines: also keep each original line (column text of sentences/), which export --format allennlp uses as its name",
-        False, formats=("lines",),
-    )  # fmt: skip
+        "lines: also keep each original line, by which export --format allennlp names it", False, formats=("lines",)
+    )
     encoding: str | None = _read(
         "encoding of the input's text, such as latin-1 or utf-16", unset="utf-8", metavar="NAME",
         formats=tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
@@ -112,26 +111,23 @@ class EmbedOptions:
     )  # fmt: skip
     max_reject_rate: float = _option(
         "reading", "end before computing if more than this share of non-blank records is refused; 1 = never",
-        MAX_REJECT_RATE, type=float, metavar="SHARE",
+        MAX_REJECT_RATE, type=part, metavar="SHARE",
     )  # fmt: skip
     store: str = _write("form of the store", "zarr", choices=tuple(STORES), job=True)
     states: str | None = _write(
-        "keep only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2; such a store can't be mixed", unset="all",
-        metavar="NAME,…",
-    )  # fmt: skip
+        "keep only some of x, fwd1, bwd1, …, such as fwd2,bwd2; it can't be mixed", unset="all", metavar="NAME,…"
+    )
     dtype: str = _write(
-        "numbers as stored; int8 has a scale per vector and takes half the space of float16 (cosine 0.9999)", "float16",
-        choices=DTYPES, job=True,
-    )  # fmt: skip
+        "numbers as stored; int8 takes half the space of float16 (cosine 0.9999)", "float16", choices=DTYPES, job=True
+    )
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
     shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, job=True)
     compression: str = _write(
         "compression of the vectors; in Parquet blosc means zstd too", "none", choices=COMPRESSIONS, job=True
     )
     checksum: str = _write(
-        "checksum of each inner chunk (Zarr) or page (Parquet), which every reader then reads whole and checks", "none",
-        choices=CHECKSUMS, job=True,
-    )  # fmt: skip
+        "checksum of each chunk (Zarr) or page (Parquet), which readers check", "none", choices=CHECKSUMS, job=True
+    )
     overwrite: bool = _write("first remove the store at the output; other files there are kept", False)
     take_over: bool = _write(
         "take the output from another run at once; that run stops before its next write", False,
@@ -154,17 +150,15 @@ class EmbedOptions:
         type=threads,
     )  # fmt: skip
     workers: int | None = _compute(
-        "processes on this machine, each with a model and its share of the cores; with --dry-run machines like this one",
-        unset="1", type=count,
-    )  # fmt: skip
+        "processes on this machine, each with a model; with --dry-run machines like this one", unset="1", type=count
+    )
     accelerator: str = _compute(
         "with --device cuda: Dataflow's resource hint for workers that embed; newer GPUs need their machine_type in it",
         DEFAULT_ACCELERATOR, metavar="HINT",
     )  # fmt: skip
     storage_options: dict[str, Any] | None = _storage(
-        'what fsspec needs for the output, such as \'{"endpoint_url": "http://…"}\'', unset="none", type=json_object,
-        metavar="JSON",
-    )  # fmt: skip
+        'what fsspec needs for the output, such as {"endpoint_url": "http://…"}', type=json_object, metavar="JSON"
+    )
     input_storage_options: dict[str, Any] | None = _storage(
         "the same for the inputs", unset="those of --storage-options", type=json_object, metavar="JSON"
     )
@@ -282,8 +276,6 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         problems += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):
         problems.append(f"--encoding {options.encoding} is not a text encoding that Python knows: try utf-8, latin-1 or utf-16")
-    if not 0 <= options.max_reject_rate <= 1:
-        problems.append(f"--max-reject-rate {options.max_reject_rate} is not a share: give 0 to 1, such as 0.1")
     if not options.place.strip() and not options.dry_run:
         problems.append("--output is empty: name the folder or URL of the store to write")
     if options.into and (options.output or options.overwrite):
