@@ -146,7 +146,7 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
     )
     parser.add_argument("--version", action="version", version=f"elmo-store {elmo_store.__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
-    commands = {}
+    commands: dict[str, tuple[argparse.ArgumentParser, Command]] = {}
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(
             name, help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",

@@ -10,6 +10,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -64,7 +65,7 @@ def output(url: str, storage_options: Mapping[str, Any] | None = None, what: str
 def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
     """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
     return [
-        Checked(what, _looked_into(url), storage_options, leaves_out=True, problem=lambda _, __, url=url: _input_problem(url))
+        Checked(what, _looked_into(url), storage_options, leaves_out=True, problem=partial(_input_problem, url))
         for url in urls
         if url != "-"  # standard input
     ]
@@ -85,7 +86,7 @@ def is_url(location: str) -> bool:
     return names_filesystem(location)
 
 
-def _input_problem(url: str) -> str | None:
+def _input_problem(url: str, *_: str) -> str | None:
     _check_no_password(url)  # of a glob too, whose location is the folder before it
     if is_url(url) or os.path.exists(url):
         return None
