@@ -10,15 +10,13 @@ about a word once, between two others, because none of them looks from a word ac
   read what is there up to the end;
 - a quote or a dash at the very beginning may be another one than after a space: the rules read that piece as the first.
 
-The shape of most words that are new says which tokens they are, without the rules (`_plain_tokens`). A sentence of many other
-words that are new (addresses, formulas) is read by the rules as a whole, which is cheaper then. The tests hold all of it against
+The shape of most words that are new says which tokens they are, without the rules (`_PLAIN`). The tests hold all of it against
 the rules over the whole sentence (`tests/transforms/test_ptb.py`).
 """
 
-import math
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache, partial
 from itertools import chain
 
 from transforms.text.sentences import sentence_spans, without_time_limit
@@ -73,95 +71,43 @@ _PLAIN = re.compile(
     rf"""([(\[{{"$#]*) ({_PART}(?:(?:[./-]|[,:](?=[0-9])){_PART})*\.?) ('[sS])? ([;?!%)\]}}"]*+(?:[,:][;?!%)\]}}"]*+)?)""",
     re.VERBOSE,
 )
-_FINAL_STOP = re.compile(r'(.*[^.])(\.[)\]}"]*+)', re.DOTALL)
-_DASHES = re.compile(" *-- *")
 _HAS_WORD = re.compile(r"\w")
+MOST = 1 << 16  # pieces in each table
+LONGEST = 64  # characters of a piece in a table
 
 
-def _plain_tokens(piece: str, *, is_last: bool) -> list[str] | None:
-    """Tokens of a piece without spaces, the last of a text or not, if its shape alone decides them; None otherwise."""
-    if piece.isascii():
-        if piece.isalnum() and piece.lower() not in _CONTRACTIONS:
-            return [piece]
-    else:
-        piece = piece.translate(_CHARACTERS)
-    final = ""
-    if is_last and (last := _FINAL_STOP.fullmatch(piece)):
-        piece, final = last.groups()
-    tokens: list[str] = []
-    for part in _DASHES.split(piece) if "--" in piece else (piece,):
-        if part:
-            plain = _PLAIN.fullmatch(part)
-            if plain is None:
-                return None
-            before, word, clitic, after = plain.groups("")
-            tokens += (*before, word, clitic, *after) if clitic else (*before, word, *after)
-        tokens.append("--")
-    return [*tokens[:-1], *final]
+def _piece_tokens(piece: str, *, before: bool, after: bool) -> list[str]:
+    """Tokens of a piece of a sentence, where something stands ``before`` and ``after`` it or nothing does."""
+    ends = not after and piece.endswith(".") and not piece.endswith("..")
+    if plain := _PLAIN.fullmatch(piece[:-1] if ends else piece):
+        first, word, clitic, last = plain.groups("")
+        if after or ends or not word.endswith("."):
+            return [*first, word, *([clitic] if clitic else []), *last, *(["."] if ends else [])]
+    found = tokens_by_rules(" ".join((*["a"] * before, piece, *["a"] * after)))
+    return found[before : len(found) - after]
 
 
-_ODD_PIECES = 3  # of a sentence, put to the rules one by one: about what the whole sentence costs them
-
-
-class _TooManyOdd(Exception):
-    """A sentence has more new pieces for the rules than are worth asking them about one by one."""
-
-
-class _Table(dict[str, tuple[str, ...]]):
-    """Pieces of text → their tokens, where something stands ``before`` and ``after`` them or nothing does.
-
-    It is emptied when it is full, so it follows the text; what it holds never shows in the tokens. ``n_odd_left``: pieces that
-    may still be put to the rules; _TooManyOdd at the next one.
-    """
-
-    MOST = 1 << 16  # pieces
-    LONGEST = 64  # characters of a piece that is kept
-    n_odd_left = math.inf
-
-    def __init__(self, before: bool, after: bool) -> None:
-        super().__init__()
-        self._before, self._after = ["a"] * before, ["a"] * after
-
-    def __missing__(self, piece: str) -> tuple[str, ...]:
-        found = _plain_tokens(piece, is_last=not self._after)
-        if found is None:
-            if not self.n_odd_left:
-                raise _TooManyOdd
-            self.n_odd_left -= 1
-            found = tokens_by_rules(" ".join((*self._before, piece, *self._after)))
-            found = found[len(self._before) : len(found) - len(self._after)]
-        tokens = tuple(found)
-        if len(piece) <= self.LONGEST:
-            if len(self) >= self.MOST:
-                self.clear()
-            self[piece] = tokens
-        return tokens
+def _table(*, before: bool, after: bool) -> Callable[[str], list[str]]:
+    return lru_cache(MOST)(partial(_piece_tokens, before=before, after=after))
 
 
 class PennTreebank:
-    """A tokeniser, with tables of what it met."""
+    """A tokeniser, with tables of the pieces that it met. What they hold never shows in the tokens."""
 
     def __init__(self) -> None:
-        self._only, self._first = _Table(before=False, after=False), _Table(before=False, after=True)
-        self._inner, self._last = _Table(before=True, after=True), _Table(before=True, after=False)
+        self._first, self._inner = _table(before=False, after=True), _table(before=True, after=True)
+        self._last = _table(before=True, after=False)
 
     def sentence(self, text: str) -> list[str]:
         """Tokens of one sentence: those of `tokens_by_rules`."""
-        if ". ." in text or text.endswith(" "):
-            return tokens_by_rules(text)
         pieces = text.split(" ")
         last = len(pieces) - 1
         while last and not _HAS_WORD.search(pieces[last]):
             last -= 1
-        end = " ".join(pieces[last:])
-        if not last:
-            return list(self._only[end])
-        self._inner.n_odd_left = _ODD_PIECES
-        try:
-            inner = list(chain.from_iterable(map(self._inner.__getitem__, pieces[1:last])))
-        except _TooManyOdd:
+        if not last or ". ." in text or text.endswith(" ") or max(map(len, pieces)) > LONGEST:
             return tokens_by_rules(text)
-        return [*self._first[pieces[0]], *inner, *self._last[end]]
+        inner = chain.from_iterable(map(self._inner, pieces[1:last]))
+        return [*self._first(pieces[0]), *inner, *self._last(" ".join(pieces[last:]))]
 
     def record(self, text: str) -> list[str]:
         """Tokens of a record; where it holds several sentences, the full stop of each is a token."""

@@ -34,8 +34,6 @@ _NUMBER = re.compile(r"[Nn]o\.")  # "No. 5", but "No. Never."
 _DOTTED = re.compile(r"[\"'\u201c\u2018(\[]*(?:[A-Za-z]\.){2,}")
 _ITEM = re.compile(r"[0-9]{1,2}\.")  # "1. Item"
 _FIRST_WORD = re.compile(r"\W*(\w*)")
-# Not an abbreviation, with the stop after it, before a word or a closing quote: Punkt finds a break whatever they are.
-_PLAIN_END = re.compile(r"[(\"]?(?:[A-Za-z]+-)*([A-Za-z]{2,})(?:[?!]|(\.))(?: +[(\"'\u201c\u2018]?[A-Za-z0-9]|[)\"\u201d])")
 
 
 def without_time_limit() -> None:
@@ -56,19 +54,9 @@ def _punkt() -> Any:
 
     without_time_limit()
     parameters = PunktParameters()
-    parameters.abbrev_types = abbreviations = set(" ".join((_TITLES, _LATIN, _PARTS, _TIMES, _INITIALS)).split())
+    parameters.abbrev_types = set(" ".join((_TITLES, _LATIN, _PARTS, _TIMES, _INITIALS)).split())
     parameters.sent_starters = set(_STARTERS)
-
-    class Punkt(PunktSentenceTokenizer):
-        """As it is, but for what it is asked most often."""
-
-        def text_contains_sentbreak(self, text: str) -> bool:
-            end = _PLAIN_END.match(text)
-            if end and not (end[2] and end[1].lower() in abbreviations):
-                return True
-            return bool(super().text_contains_sentbreak(text))
-
-    return Punkt(parameters)
+    return PunktSentenceTokenizer(parameters)
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
