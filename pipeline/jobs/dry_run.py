@@ -2,10 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
 
 from elmo_store.format.layout import row_bytes
 from elmo_store.storage.root import Root
@@ -15,7 +14,7 @@ from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.preflight import chosen_states, decided
 from pipeline.jobs.spec import EmbedOptions
-from transforms.inputs.records import ReadSentence, ReadSettings, Split
+from transforms.inputs.records import ReadSentence
 from transforms.readers import open_split, read_split
 
 MEASURED_SECONDS = 3.0
@@ -28,58 +27,46 @@ OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
 
 
 @dataclass(frozen=True)
-class Sample:
-    """What was read of an input: ``bytes`` of it (as stored), and what stood in them."""
-
-    bytes: int
-    n_sentences: int
-    n_tokens: int
-    n_rejected: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A job before it is run. ``seconds_reading``: of one worker."""
+class Job:
+    """What a job comes to. ``seconds_reading``: of one worker."""
 
     n_tokens: int
     n_rows: int
+    store_bytes: int
     seconds_reading: float
 
-    def store_bytes(self, row_bytes: int) -> int:
-        """Of the whole store, where a row takes so many bytes in all its forms."""
-        return round(self.n_rows * row_bytes * OVERHEAD)
 
-
-def take_sample(splits: Sequence[Split], settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> Sample:
+def take_sample(source: Input) -> tuple[Counter[str], float]:
     """Read the beginnings of splits from all over the input, the first and the last among them.
 
+    Returns bytes (as stored), sentences, tokens and rejected records that were read, and the seconds that it took.
     InputError for what can't be read.
     """
     began = time.perf_counter()
     totals = Counter[str]()
+    splits = source.readable_here()
     n = min(len(splits), SAMPLED_SPLITS)
     for split in (splits[round(i * (len(splits) - 1) / max(1, n - 1))] for i in range(n)):
-        source, records = open_split(split, settings, storage_options)
-        for number, record in enumerate(records, 1):
+        stream, records = open_split(split, source.settings, source.storage_options)
+        for record in islice(records, SAMPLED_RECORDS):
             totals["sentences"] += 1
-            if isinstance(record, ReadSentence):
-                totals["tokens"] += len(record.tokens)
-            else:
-                totals["rejected"] += 1
-            if number >= SAMPLED_RECORDS or source.bytes_read >= SAMPLED_BYTES:
+            totals["tokens"] += len(record.tokens) if isinstance(record, ReadSentence) else 0
+            totals["rejected"] += not isinstance(record, ReadSentence)
+            if stream.bytes_read >= SAMPLED_BYTES:
                 break
-        totals["bytes"] += source.bytes_read
-    seconds = time.perf_counter() - began
-    return Sample(totals["bytes"], totals["sentences"], totals["tokens"], totals["rejected"], seconds)
+        totals["bytes"] += stream.bytes_read
+    return totals, time.perf_counter() - began
 
 
-def estimate(sample: Sample, input_bytes: int, *, boundaries: bool) -> Estimate:
-    """What a job on ``input_bytes`` bytes (as stored) comes to; ``boundaries``: a sentence has rows for BOS and EOS too."""
-    factor = input_bytes / sample.bytes if sample.bytes else 1.0
-    n_tokens = round(sample.n_tokens * factor)
-    n_boundaries = 2 * round((sample.n_sentences - sample.n_rejected) * factor) if boundaries else 0
-    return Estimate(n_tokens, n_tokens + n_boundaries, sample.seconds * factor)
+def estimate(options: EmbedOptions, sample: Counter[str], seconds: float, input_bytes: int) -> Job:
+    """What a job on ``input_bytes`` bytes (as stored) comes to, by a sample that took so many seconds to read."""
+    factor = input_bytes / sample["bytes"] if sample["bytes"] else 1.0
+    n_tokens = round(sample["tokens"] * factor)
+    n_boundaries = 2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0
+    model = load_model(options.model)[1].options
+    stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
+    n_rows = n_tokens + n_boundaries
+    return Job(n_tokens, n_rows, round(n_rows * stored * OVERHEAD), seconds * factor)
 
 
 def _first_lines(source: Input) -> Iterator[str]:
@@ -104,27 +91,25 @@ def dry_run(options: EmbedOptions) -> Exit:
     with opened_input(options) as source:
         for line in islice(_first_lines(source), SHOWN_RECORDS):
             print(line)
-        sample = take_sample(source.readable_here(), source.settings, source.storage_options)
-        model = load_model(options.model)[1].options
-        stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
+        sample, seconds = take_sample(source)
+        job = estimate(options, sample, seconds, source.n_bytes)
         rate = _measured(options, source) * (options.workers or 1)
-        job = estimate(sample, source.n_bytes, boundaries=options.boundaries)
-    for line in _lines(options, sample, job, job.store_bytes(stored), job.n_tokens / rate if rate else None):
+    for line in _lines(options, sample, job, job.n_tokens / rate if rate else None):
         print(line)
     return Exit.COMPLETE
 
 
-def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: int, computing: float | None) -> Iterator[str]:
+def _lines(options: EmbedOptions, sample: Counter[str], job: Job, computing: float | None) -> Iterator[str]:
     """What a dry run prints. ``computing``: seconds; None where no rate is known."""
-    refused = f"{quantity(sample.n_rejected, 'record')} refused"
-    text = f"{quantity(sample.n_sentences, 'sentence')}, {quantity(sample.n_tokens, 'token')}, {refused}"
-    yield f"from a sample of {human_bytes(sample.bytes)}: {text}"
+    refused = f"{quantity(sample['rejected'], 'record')} refused"
+    text = f"{quantity(sample['sentences'], 'sentence')}, {quantity(sample['tokens'], 'token')}, {refused}"
+    yield f"from a sample of {human_bytes(sample['bytes'])}: {text}"
     yield f"  tokens    about {job.n_tokens:,}"
     yield f"  shards    about {-(-job.n_rows // options.shard_rows):,}"
-    yield f"  store     about {human_bytes(store_bytes)}"
+    yield f"  store     about {human_bytes(job.store_bytes)}"
     free = Root(options.output, options.storage_options).free_bytes() if options.output else None
     if free is not None:
-        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < store_bytes else "")
+        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < job.store_bytes else "")
     workers = options.workers or 1
     reading = job.seconds_reading / workers
     yield f"  reading   about {duration(reading)} with {workers} worker(s)"
@@ -140,13 +125,9 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     here = decided(options)
     engine = {name: getattr(here, name) for name in ("device", "precision", "threads")}
     model = LoadedModel(options.model, "zero", **engine)
-    records = (
-        record
-        for split in source.readable_here()
-        for record in read_split(split, source.settings, source.storage_options)
-        if isinstance(record, ReadSentence)
-    )
-    sentences = [record.tokens for record in islice(records, MEASURED_SENTENCES)]
+    splits = source.readable_here()
+    records = chain.from_iterable(read_split(split, source.settings, source.storage_options) for split in splits)
+    sentences = [record.tokens for record in islice(records, MEASURED_SENTENCES) if isinstance(record, ReadSentence)]
     n = 64
     while True:
         began = time.perf_counter()

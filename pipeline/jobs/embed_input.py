@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from elmo_store.errors import StoreError
 from elmo_store.format.fields import KeptField
 from elmo_store.format.version import newest
@@ -18,10 +20,9 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import in_line
 from pipeline.jobs.spec import EmbedOptions, unused_options, used_by
 from transforms.inputs.byte_source import put_piped
-from transforms.inputs.files import find_files
-from transforms.inputs.records import FileIdentity, InputError, Piped, ReadSettings, Split, WholeFile, split_as
+from transforms.inputs.records import FileIdentity, InputError, ReadSettings, Split
 from transforms.readers.field_sample import find_fields
-from transforms.stages.split import looked_at, plan_splits, tell_looks
+from transforms.stages.split import plan_splits
 
 STDIN = "-"
 _LOG = logging.getLogger(__name__)
@@ -29,12 +30,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Input:
-    """The splits of a job, and how they are read. ``stdin``: the local file with what came from standard input."""
+    """The splits of a job, and how they are read. ``stdin``: of the local file with what came from standard input."""
 
     splits: Sequence[Split]
     settings: ReadSettings
     storage_options: Mapping[str, Any] | None = field(repr=False)
-    stdin: Path | None = None
+    stdin: Split | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -43,15 +44,12 @@ class Input:
 
     def readable_here(self) -> Sequence[Split]:
         """The splits as this process can read them at once."""
-        if self.stdin is None:
-            return self.splits
-        path, identity = str(self.stdin), _identity(self.stdin)
-        return [split_as(WholeFile, split, url=path, identity=identity) for split in self.splits]
+        return self.splits if self.stdin is None else [self.stdin]
 
     def put_stdin(self, root: Root) -> None:
         """Put what came from standard input into the store, where workers find it."""
         if self.stdin is not None:
-            with self.stdin.open("rb") as file:
+            with open(self.stdin.url, "rb") as file:
                 put_piped(root, file, self.n_bytes)
 
 
@@ -118,12 +116,6 @@ def _from_stdin(options: EmbedOptions, path: Path) -> Input:
             digest.update(data)
             file.write(data)
         identity = FileIdentity(file.tell(), f"sha256={digest.hexdigest()}")
-    if kind == "auto":
-        kind = looked_at(WholeFile(0, str(path), "text", _identity(path), True), settings).format
-        if kind == "lines":
-            tell_looks(["stdin"])
-    return Input([Piped(0, "stdin", kind, identity)], settings, options.input_storage_options, path)
-
-
-def _identity(path: Path) -> FileIdentity:
-    return find_files([str(path)])[0].identity
+    (spooled,) = plan_splits([str(path)], kind, settings, range_bytes=sys.maxsize)
+    piped = msgspec.structs.replace(spooled, url="stdin", identity=identity, guessed=False, piped=True)
+    return Input([piped], settings, options.input_storage_options, spooled)

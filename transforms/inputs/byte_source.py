@@ -15,7 +15,7 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, identity_of, input_errors
-from transforms.inputs.records import ByteRange, DamagedInputError, InDocument, InputError, Piped, Split, begins_file
+from transforms.inputs.records import DamagedInputError, InDocument, InputError, Split
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
@@ -71,12 +71,12 @@ class ByteSource:
         A byte order mark at the beginning of the file is dropped; a range that begins with the same bytes keeps them.
         """
         chunks = Chunks(self._text())
-        if begins_file(self.split) and chunks.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+        if not self.split.start and chunks.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
             chunks.read(len(codecs.BOM_UTF8))
         yield from chunks
 
     def _text(self) -> Iterator[bytes]:
-        if isinstance(self.split, ByteRange):
+        if self.split.is_range:
             yield from self._range(self.split)
         elif self._encoding in UTF8:
             yield from self._decompressed()
@@ -105,7 +105,7 @@ class ByteSource:
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
 
-    def _range(self, split: ByteRange) -> Iterator[bytes]:
+    def _range(self, split: Split) -> Iterator[bytes]:
         fetch, size = fetcher(self.url, *self._checked_file()), split.identity.size
         unit = unit_of(split.format, split.line_ends)
         first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
@@ -116,7 +116,7 @@ class ByteSource:
 
     def _stored(self) -> Iterator[bytes]:
         """The whole file as it is stored, counted."""
-        if isinstance(self.split, Piped):
+        if self.split.piped:
             if self._root is None:
                 raise InputError(self.url, "what came from standard input is in a store, and none was given")
             for path in piped_paths(self.split.identity.size):
@@ -161,9 +161,7 @@ class ByteSource:
     def _recoded(self) -> Iterator[bytes]:
         """Decoded from the file's encoding and given as UTF-8. What the encoding does not have comes as invalid UTF-8."""
         try:
-            decoder = codecs.getincrementaldecoder(self._encoding)("surrogateescape")
-            for data in self._decompressed():
-                yield decoder.decode(data).encode("utf-8", "surrogateescape")
-            yield decoder.decode(b"", True).encode("utf-8", "surrogateescape")
+            for text in codecs.iterdecode(self._decompressed(), self._encoding, "surrogateescape"):
+                yield text.encode("utf-8", "surrogateescape")
         except UnicodeError as error:
             raise InputError(self.url, f"is not text in {self._encoding} ({error}): give another --encoding") from error

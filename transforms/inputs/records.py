@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -100,8 +100,12 @@ class FileIdentity(Struct, frozen=True):
     version: str
 
 
-class _Split(Struct, frozen=True):
-    """What every kind of split says. ``url`` is the full name, which is also the sentence's ``source``."""
+class Split(Struct, frozen=True):
+    """What is read in one go: a file, a range of one, or standard input, whose bytes the launcher put into the store.
+
+    ``url`` is the full name, which is also the sentence's ``source``. A range is of bytes (`transforms.inputs.boundaries` says
+    which records belong to it), in Parquet of row groups.
+    """
 
     index: int  # in input order
     url: str
@@ -109,46 +113,13 @@ class _Split(Struct, frozen=True):
     identity: FileIdentity
     guessed: bool = False  # the format was guessed from the name
     line_ends: str = "auto"  # "space" or "break" where it is decided for the whole file; "auto" = the reader decides
+    start: int = 0
+    stop: int = -1  # -1: it is no range
+    piped: bool = False
 
-
-class WholeFile(_Split, frozen=True, tag=True):
-    """A file that is read from its beginning to its end."""
-
-
-class Piped(_Split, frozen=True, tag=True):
-    """Standard input, whose bytes the launcher put into the store."""
-
-
-class FileRange(_Split, frozen=True, kw_only=True):
-    """From ``start`` to ``stop`` of a file, in the unit of its kind."""
-
-    start: int
-    stop: int
-
-
-class ByteRange(FileRange, frozen=True, tag=True):
-    """Bytes of a plain file; `transforms.inputs.boundaries` says which records belong to them."""
-
-
-class RowGroups(FileRange, frozen=True, tag=True):
-    """Row groups of a Parquet file."""
-
-
-Split = WholeFile | Piped | ByteRange | RowGroups
-
-
-def begins_file(split: Split) -> bool:
-    """Whether a split has its file's beginning."""
-    return not (isinstance(split, FileRange) and split.start)
-
-
-S = TypeVar("S", bound=_Split)
-
-
-def split_as(kind: type[S], split: Split, **fields: Any) -> S:
-    """``split`` as one of another kind: the fields that all kinds have, and ``fields``."""
-    common = {name: getattr(split, name) for name in _Split.__struct_fields__}
-    return kind(**(common | fields))
+    @property
+    def is_range(self) -> bool:
+        return self.stop >= 0
 
 
 @dataclass(frozen=True)

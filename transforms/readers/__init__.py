@@ -6,7 +6,7 @@ from typing import Any
 from elmo_store.storage.root import Root
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, ReadSettings, Record, Reject, Split
-from transforms.readers.conll import read_conll, read_conllu
+from transforms.readers.conll import conll_rows
 from transforms.readers.csv import csv_rows
 from transforms.readers.fields import RawRecord, row_records
 from transforms.readers.jsonl import json_rows, jsonl_rows
@@ -15,17 +15,13 @@ from transforms.readers.parquet import parquet_rows
 from transforms.text import tokenizers
 from transforms.text.tokenizers import Tokenizer
 
-_READERS: Mapping[str, Callable[[ByteSource, ReadSettings, Tokenizer], Iterator[Record]]] = {
-    "lines": read_lines,
-    "text": read_text,
-    "conllu": read_conllu,
-    "conll": read_conll,
-}
 ROWS: Mapping[str, Callable[[ByteSource, ReadSettings], Iterator[RawRecord | Reject]]] = {
     "jsonl": jsonl_rows,
     "json": json_rows,
     "csv": csv_rows,
     "tsv": csv_rows,
+    "conllu": conll_rows,
+    "conll": conll_rows,
     "parquet": parquet_rows,
 }
 
@@ -48,7 +44,7 @@ def open_split(
     if split.format in ROWS:
         records = row_records(ROWS[split.format](source, settings), settings, tokenizer)
     else:
-        records = _READERS[split.format](source, settings, tokenizer)
+        records = (read_lines if split.format == "lines" else read_text)(source, settings, tokenizer)
     return source, _until_damage(records, split) if settings.on_bad_file == "reject" else records
 
 

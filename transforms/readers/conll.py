@@ -16,15 +16,13 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
-from transforms.readers.kept import KeptFields, SampledRecord
+from transforms.inputs.records import InDocument, InputError, ReadSettings, Reject
+from transforms.readers.fields import Fields, RawRecord
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, Refused, cut_raw, head_of, lines_of, text_of
-from transforms.text.tokenizers import Tokenizer
 
 DOCUMENT = b"-DOCSTART-"
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
 N_COLUMNS = len(COLUMNS)
-FORM = 1
 SENT_ID = "sent_id"
 OWN_COMMENTS = frozenset((SENT_ID, "newdoc id", "text"))  # the store has ids, documents and tokens
 _COMMENT = re.compile(r"#\s*([^\s=.,]+(?: id)?)\s*=\s*(.*?)\s*$")  # of a file, as global.columns, are those with a dot
@@ -89,32 +87,25 @@ class _Block:
             raise Refused("the FORM is empty")
         return columns
 
-    def record(self, settings: ReadSettings, document: InDocument) -> Record | None:
+    def row(self, document: InDocument) -> RawRecord | Reject | None:
         """The sentence, or why it was refused; None for comments alone."""
-        tokens, own_id = self.tokens, self._comments.get(SENT_ID, "")
-        try:
-            if tokens:
-                fields = KeptFields(self.values() if settings.fields else {}, settings).of(tokens)
-                return ReadSentence(tokens, own_id, self.position, document=document, fields=fields)
-            if not (self._problem or self._has_words or own_id):
-                return None
-            raise Refused(self._problem or "the sentence has no words")
-        except Refused as error:
-            return Reject(self.position, str(error), cut_raw(b"\n".join(self._raw)), own_id, document=document)
+        own_id, raw = self._comments.get(SENT_ID, ""), cut_raw(b"\n".join(self._raw))
+        if self._words:
+            words = Fields("form" if self._column is None else str(self._column + 1), "", is_document=False)
+            spelt = self._column is not None
+            return RawRecord(self.position, self._values(), raw, own_id, document, fields=words, spelt=spelt)
+        if not (self._problem or self._has_words or own_id):
+            return None
+        return Reject(self.position, self._problem or "the sentence has no words", raw, own_id, document=document)
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """Its words; none if it is to be refused."""
-        return tuple(columns[FORM if self._column is None else self._column] for columns in self._words)
-
-    def values(self) -> dict[str, Any]:
-        """Comments; the other columns, a value a word: None for what a line does not have, and a head that is not said."""
-        own, columns = self._column, list(zip_longest(*self._words))
-        if own is not None:
-            return {str(number): list(values) for number, values in enumerate(columns, 1) if number != own + 1}
-        values: dict[str, Any] = {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
+    def _values(self) -> dict[str, Any]:
+        """Comments; the columns, a value a word: None for what a line does not have, and a head that is not said."""
+        columns = [list(values) for values in zip_longest(*self._words)]
+        if self._column is not None:
+            return {str(number): values for number, values in enumerate(columns, 1)}
+        values: dict[str, Any] = dict(zip(COLUMNS[1:], columns[1:], strict=True))
         values["head"] = [None if head == "_" else int(head) if _HEAD.fullmatch(head) else head for head in values["head"]]
-        return self._comments | {name: values[name] for name in COLUMNS[FORM + 1 :]}
+        return self._comments | values
 
 
 def _columns(text: str, column: int) -> list[str]:
@@ -124,23 +115,28 @@ def _columns(text: str, column: int) -> list[str]:
     return columns
 
 
-def read_conllu(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """One record a sentence. ``tokenizer`` is not used: the words are given."""
-    return _records(source, lines_of(source, settings.max_line_bytes), None, settings)
-
-
-def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """One record a sentence. ``tokenizer`` is not used: the words are given."""
+def conll_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
+    """The sentences between blank lines: their comments and columns."""
     column, lines = _column_and_lines(source, settings)
-    yield from _records(source, lines, column, settings)
-
-
-def sampled_words(source: ByteSource, settings: ReadSettings) -> Iterator[SampledRecord]:
-    """What a sample of fields is told of each sentence."""
-    column, lines = _column_and_lines(source, settings)
-    for block, _ in _blocks(source, lines, column, settings):
-        if tokens := block.tokens:
-            yield SampledRecord(block.values(), OWN_COMMENTS, sentences=[tokens], spelt=column is not None)
+    block: _Block | None = None
+    for number, line in enumerate(chain(lines, [b""])):
+        head = head_of(line)
+        if column is None:
+            ends, is_comment = isinstance(line, bytes) and not line.strip(b" \t"), False
+        else:
+            ends, is_comment = not head.strip() or head.startswith(DOCUMENT), block is None and head.startswith(b"# ")
+        if ends:
+            if block and block.newdoc is not None:
+                source.ends_in = InDocument(0, block.position, block.newdoc)
+            if block and (row := block.row(source.ends_in)):
+                source.ends_in = source.ends_in._replace(number=source.ends_in.number + 1)
+                yield row
+            block = None
+            if column is not None and head.startswith(DOCUMENT):
+                source.ends_in = InDocument(0, number)
+        elif not is_comment:
+            block = block or _Block(number, column)
+            block.add(line, number, settings.max_line_bytes)
 
 
 def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int | None, Iterator[Line]]:
@@ -165,34 +161,3 @@ def _is_conllu(line: bytes) -> bool:
     """Whether a line of words is one of CoNLL-U: ten columns, of which the first is a number."""
     columns = line.split(b"\t")
     return len(columns) == N_COLUMNS and columns[0][:1].isdigit()
-
-
-def _records(source: ByteSource, lines: Iterator[Line], column: int | None, settings: ReadSettings) -> Iterator[Record]:
-    for block, document in _blocks(source, lines, column, settings):
-        if record := block.record(settings, document):
-            source.ends_in = document._replace(number=document.number + 1)
-            yield record
-
-
-def _blocks(
-    source: ByteSource, lines: Iterator[Line], column: int | None, settings: ReadSettings
-) -> Iterator[tuple[_Block, InDocument]]:
-    """Blocks between blank lines, and where each stands; ``column`` as `_Block` has it."""
-    block: _Block | None = None
-    for number, line in enumerate(chain(lines, [b""])):
-        head = head_of(line)
-        if column is None:
-            ends, is_comment = isinstance(line, bytes) and not line.strip(b" \t"), False
-        else:
-            ends, is_comment = not head.strip() or head.startswith(DOCUMENT), block is None and head.startswith(b"# ")
-        if ends:
-            if block and block.newdoc is not None:
-                source.ends_in = InDocument(0, block.position, block.newdoc)
-            if block:
-                yield block, source.ends_in
-            block = None
-            if column is not None and head.startswith(DOCUMENT):
-                source.ends_in = InDocument(0, number)
-        elif not is_comment:
-            block = block or _Block(number, column)
-            block.add(line, number, settings.max_line_bytes)

@@ -40,7 +40,7 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord |
             raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
             if len(row) == len(names):
                 values = {name: text or (text if name in own else None) for name, text in zip(names, row, strict=True)}
-                yield RawRecord(position, values, raw)
+                yield RawRecord(position, values, raw, spelt=True)
             else:
                 yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
         position += 1

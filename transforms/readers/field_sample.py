@@ -6,26 +6,27 @@ formats without types (CSV, TSV, CoNLL) text that spells numbers or booleans in 
 formats text that spells dates or times. A list that is as long as the list of tokens in every record has a value a token.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from itertools import chain, islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from elmo_store.format.fields import MOST_DEPTH, SENTENCE, TOKEN, KeptField, check_fields
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Reject, Split, WholeFile, split_as
+from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Reject, Split
 from transforms.readers import ROWS
-from transforms.readers.conll import sampled_words
-from transforms.readers.fields import NAME_SHOWN, NAMES_SHOWN, sampled
-from transforms.readers.kept import INTEGER, SampledRecord, fitted
-from transforms.readers.parquet import parquet_names, parquet_rows
+from transforms.readers.conll import OWN_COMMENTS
+from transforms.readers.fields import NAME_SHOWN, NAMES_SHOWN, RawRecord, fields_of, holds_lists, sentences_of
+from transforms.readers.kept import INTEGER, fitted
+from transforms.readers.parquet import parquet_names
 
 SAMPLED_FILES = 16
 SAMPLED_RECORDS = 1000  # of each
 SAMPLED_CHARACTERS = 1 << 22  # of the records of each, about
-WORD_FORMATS = ("conllu", "conll")
-SPELT_FORMATS = ("csv", "tsv")  # whose values are all text
 MOST_KEYS = 64  # of an object; one of more is kept as a string of JSON
 _CLASSES: Mapping[str, tuple[type, ...]] = {  # of values that are not text; the narrower type first
     "bool": (bool,), "int64": (int,), "float64": (int, float), "date": (date,), "timestamp": (date,),
@@ -47,52 +48,47 @@ def find_fields(
     ``splits`` begin with the beginning of their files. InputError for what can't be read, a name that no record of the sample
     has, and one that can't be a column's.
     """
-    files = list({split.url: split for split in reversed(splits) if split.format in (*ROWS, *WORD_FORMATS)}.values())[::-1]
+    files = list({split.url: split for split in reversed(splits) if split.format in ROWS}.values())[::-1]
     n = min(len(files), SAMPLED_FILES)
     seen: dict[str, _Seen] = {}  # in the order in which the sample brings them
     own: set[str] = set()  # of records' text and ids
     for file in (files[round(i * (len(files) - 1) / max(1, n - 1))] for i in range(n)):
         with suppress(DamagedInputError):  # the job looks at all files, and names all that are damaged
-            for record in _first_records(split_as(WholeFile, file), settings, storage_options, None if every else names):
-                own |= record.own
-                for name, value in record.values.items():
-                    seen.setdefault(name, _Seen()).add(value, record)
+            for row in _first_rows(file, settings, storage_options, None if every else names):
+                fields = row.fields or fields_of(row.values, settings)
+                own |= {fields.text, fields.own_id or fields.text, *(OWN_COMMENTS if row.fields else ())}
+                text = row.values.get(fields.text)
+                sentences = sentences_of(text, is_document=fields.is_document)
+                for name, value in row.values.items():
+                    seen.setdefault(name, _Seen()).add(value, sentences, of_document=holds_lists(text), spelt=row.spelt)
     where = files[0].url if files else ""
     if unknown := [name for name in names if name not in seen]:
         known = ", ".join(repr(name[:NAME_SHOWN]) for name in list(seen)[:NAMES_SHOWN]) or "none"
         raise InputError(where, f"--keep-fields {unknown[0]}: no record of the sample has such a field; they have {known}")
     others = [name for name in seen if every and name not in names and name not in own]
-    fields = tuple(seen[name].field(names.get(name, name), name, (types or {}).get(name)) for name in (*names, *others))
+    kept = tuple(seen[name].field(names.get(name, name), name, (types or {}).get(name)) for name in (*names, *others))
     try:
-        check_fields(fields)
+        check_fields(kept)
     except ValueError as error:
         raise InputError(where, f"--keep-fields: {error}") from error
-    return fields
+    return kept
 
 
-def _first_records(
-    file: WholeFile, settings: ReadSettings, storage_options: Mapping[str, Any] | None, wanted: Collection[str] | None
-) -> Iterator[SampledRecord]:
-    source = ByteSource(file, storage_options, encoding=settings.encoding)
+def _first_rows(
+    file: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None, wanted: Collection[str] | None
+) -> Iterator[RawRecord]:
+    """Records from the beginning of a file. ``wanted``: of Parquet's columns, None for all."""
+    source = ByteSource(replace(file, start=0, stop=-1), storage_options, encoding=settings.encoding)
+    if wanted is None:
+        wanted = parquet_names(source) if file.format == "parquet" else ()
+    settings = dataclasses.replace(settings, fields=tuple(KeptField(name, name, "string", SENTENCE) for name in wanted))
     n_characters = 0
-    for record in islice(_records(source, settings, wanted), SAMPLED_RECORDS):
-        yield record
-        n_characters += sum(len(str(value)) for value in record.values.values())
+    rows = (row for row in ROWS[file.format](source, settings) if not isinstance(row, Reject))
+    for row in islice(rows, SAMPLED_RECORDS):
+        yield row
+        n_characters += sum(len(str(value)) for value in row.values.values())
         if n_characters > SAMPLED_CHARACTERS:
             return
-
-
-def _records(source: ByteSource, settings: ReadSettings, wanted: Collection[str] | None) -> Iterator[SampledRecord]:
-    """``wanted``: of Parquet's columns, None for all."""
-    input_format = source.split.format
-    if input_format in WORD_FORMATS:
-        yield from sampled_words(source, settings)
-    elif input_format == "parquet":
-        names = parquet_names(source) if wanted is None else wanted
-        yield from (sampled(row, settings, spelt=False) for row in parquet_rows(source, settings, names))
-    else:
-        rows = ROWS[input_format](source, settings)
-        yield from (sampled(row, settings, spelt=input_format in SPELT_FORMATS) for row in rows if not isinstance(row, Reject))
 
 
 class _Seen:
@@ -104,12 +100,13 @@ class _Seen:
         self._per_token = True
         self._spelt = True
 
-    def add(self, value: Any, record: SampledRecord) -> None:
+    def add(self, value: Any, sentences: list[list[str]] | None, *, of_document: bool, spelt: bool) -> None:
+        """``sentences``: of the record, their tokens, if it brings them; ``of_document``: ``value`` then has a list for each."""
         if value is None:
             return
         self._values.append(value)
-        self._spelt = self._spelt and record.spelt
-        lists = _token_lists(value, record)
+        self._spelt = self._spelt and spelt
+        lists = _token_lists(value if of_document else [value], sentences)
         self._per_token = self._per_token and lists is not None
         self._of_tokens += chain.from_iterable(lists or ())
 
@@ -119,12 +116,11 @@ class _Seen:
         return KeptField(name, source, kind, TOKEN if per_token else SENTENCE)
 
 
-def _token_lists(value: Any, record: SampledRecord) -> list[list[Any]] | None:
+def _token_lists(lists: Any, sentences: list[list[str]] | None) -> list[list[Any]] | None:
     """The values a token of each sentence; None where the field's are not such lists."""
-    lists = value if record.is_document else [value]
-    if record.sentences is None or not isinstance(lists, list) or len(lists) != len(record.sentences):
+    if sentences is None or not isinstance(lists, list) or len(lists) != len(sentences):
         return None
-    fits = all(isinstance(own, list) and len(own) == len(tokens) for own, tokens in zip(lists, record.sentences, strict=True))
+    fits = all(isinstance(own, list) and len(own) == len(tokens) for own, tokens in zip(lists, sentences, strict=True))
     return lists if fits else None
 
 

@@ -1,4 +1,4 @@
-"""Records with named fields → sentences: what JSON lines, JSON arrays, CSV and Parquet have in common.
+"""Records with named fields → sentences: what JSON lines, JSON arrays, CSV, CoNLL and Parquet have in common.
 
 A string is a document: it is split into sentences with the ids ``DOC:0``, ``DOC:1``, … (DOC is the record's own id, or
 ``FILE:POSITION``); with ``document="sentence"`` it is one sentence whatever it holds, with the id DOC. A list is one
@@ -13,8 +13,8 @@ e2e-coref and DyGIE.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Record, Reject
-from transforms.readers.kept import KeptFields, SampledRecord
+from transforms.inputs.records import IN_RECORD, InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
+from transforms.readers.kept import KeptFields
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
@@ -34,25 +34,29 @@ _KINDS = {
 }
 
 
-class RawRecord(NamedTuple):
-    """A record before its text is looked at; ``raw``: how a reject shows it, None = by its text field."""
-
-    position: int
-    values: dict[str, Any]
-    raw: str | None = None
-
-
-def text_field(settings: ReadSettings) -> str:
-    """The field that holds the text."""
-    return settings.text_field or DEFAULT_TEXT_FIELD
-
-
 class Fields(NamedTuple):
     """Names of the fields that are read; ``own_id`` is "" without one."""
 
     text: str
     own_id: str
     is_document: bool  # whether the text must be a list of tokenised sentences
+
+
+class RawRecord(NamedTuple):
+    """A record before its text is looked at."""
+
+    position: int
+    values: dict[str, Any]
+    raw: str | None = None  # how a reject shows it; None = by its text field
+    id: str = ""  # unless a field has it
+    document: InDocument = IN_RECORD
+    fields: Fields | None = None  # None = by the settings, and what it has
+    spelt: bool = False  # all values are text
+
+
+def text_field(settings: ReadSettings) -> str:
+    """The field that holds the text."""
+    return settings.text_field or DEFAULT_TEXT_FIELD
 
 
 def asked_fields(settings: ReadSettings) -> Fields:
@@ -93,8 +97,8 @@ def row_records(rows: Iterable[RawRecord | Reject], settings: ReadSettings, toke
 
 def field_records(row: RawRecord, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of a record, or one reject."""
-    position, values, raw = row
-    own_id, (field, id_field, is_document) = "", fields_of(values, settings)
+    position, values, raw, own_id, document, fields, _ = row
+    field, id_field, is_document = fields or fields_of(values, settings)
     shown = values.get(field)
     try:
         if id_field:
@@ -108,27 +112,25 @@ def field_records(row: RawRecord, settings: ReadSettings, tokenizer: Tokenizer) 
         kept = KeptFields(values, settings)
         if isinstance(value, str):
             yield from _document(value, own_id, position, settings, tokenizer, kept)
-        elif is_document or _holds_lists(value):
+        elif is_document or holds_lists(value):
             yield from _given_sentences(value, what, own_id, position, _shown(value) if raw is None else raw, kept)
         else:
             tokens = _tokens(value, what, "a string or a list of strings")
-            yield ReadSentence(tokens, own_id, position, fields=kept.of(tokens))
+            yield ReadSentence(tokens, own_id, position, document=document, fields=kept.of(tokens))
     except Refused as error:
         # A document's number keeps the id from being one of another document's sentences.
-        yield Reject(position, str(error), _shown(shown) if raw is None else raw, own_id, within=0 if is_document else -1)
+        within = 0 if is_document else -1
+        yield Reject(position, str(error), _shown(shown) if raw is None else raw, own_id, within=within, document=document)
 
 
-def sampled(row: RawRecord, settings: ReadSettings, *, spelt: bool) -> SampledRecord:
-    """What a sample of fields is told of a record; ``spelt``: the format has text only."""
-    fields = fields_of(row.values, settings)
-    value = row.values.get(fields.text)
-    lists = value if _holds_lists(value) else [value] if isinstance(value, list) and not fields.is_document else None
-    sentences = lists if lists is not None and all(isinstance(tokens, list) for tokens in lists) else None
-    own = frozenset(name for name in (fields.text, fields.own_id) if name)
-    return SampledRecord(row.values, own, sentences, _holds_lists(value), spelt)
+def sentences_of(value: Any, *, is_document: bool) -> list[list[str]] | None:
+    """The tokens of each sentence of a text, where it brings them; None of a string."""
+    lists = value if is_document or holds_lists(value) else [value]
+    return lists if isinstance(lists, list) and all(isinstance(tokens, list) for tokens in lists) else None
 
 
-def _holds_lists(value: Any) -> bool:
+def holds_lists(value: Any) -> bool:
+    """Whether a text is a document of tokenised sentences."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], list)
 
 

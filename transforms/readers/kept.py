@@ -7,7 +7,6 @@ a number, a boolean, a date or a time that it spells; whatever is kept as a stri
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Any
 
@@ -21,25 +20,6 @@ BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 TIMESTAMP = re.compile(DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?")
 SHOWN_CHARACTERS = 100  # of a value in a reason
-
-
-@dataclass(frozen=True)
-class SampledRecord:
-    """A record of the sample.
-
-    Attributes:
-        values: of its fields.
-        own: fields that hold its text and its id.
-        sentences: its tokens where it brings them, a list a sentence; None where its text is a string.
-        is_document: whether it is a list of sentences, and what a field has for tokens is too.
-        spelt: whether all values are text.
-    """
-
-    values: Mapping[str, Any]
-    own: frozenset[str] = frozenset()
-    sentences: Sequence[Sequence[str]] | None = None
-    is_document: bool = False
-    spelt: bool = False
 
 
 class KeptFields:

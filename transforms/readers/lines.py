@@ -17,18 +17,8 @@ from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
-from transforms.inputs.records import (
-    PLAIN_FORMATS,
-    DamagedInputError,
-    InDocument,
-    InputError,
-    ReadSentence,
-    ReadSettings,
-    Record,
-    Reject,
-    begins_file,
-)
-from transforms.text.looks import SAMPLE_BYTES, begins_json_object, line_ends_of
+from transforms.inputs.records import DamagedInputError, InDocument, ReadSentence, ReadSettings, Record, Reject
+from transforms.text.looks import SAMPLE_BYTES, line_ends_of
 from transforms.text.sentences import Paragraph, bounded
 from transforms.text.tokenizers import Tokenizer
 
@@ -81,28 +71,10 @@ def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[Line]:
 
 
 def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[Line]:
-    """The lines of ``text``, by default the split's, counted as its positions.
-
-    InputError for JSON lines under a name by which they would be taken for plain text.
-    """
-    split = source.split
-    judged = not split.guessed or split.format not in PLAIN_FORMATS or not begins_file(split)
+    """The lines of ``text``, by default the split's, counted as its positions."""
     for line in split_lines(source.text() if text is None else text, max_bytes):
         source.n_positions += 1
-        if not judged and head_of(line).strip():
-            judged = True
-            check_not_json(split.url, split.format, head_of(line))
         yield line
-
-
-def check_not_json(url: str, input_format: str, first_line: bytes) -> None:
-    """InputError if a file whose name says ``input_format`` begins as JSON lines do."""
-    if begins_json_object(first_line):
-        raise InputError(
-            url,
-            f"it would be read as {input_format} by its name, but begins with a JSON object: read it with --input-format jsonl "
-            f"(or with --input-format {input_format} if that is meant)",
-        )
 
 
 def head_of(line: Line) -> bytes:

@@ -5,8 +5,8 @@ from 0. Row groups are streamed in small batches, so that neither a file nor a r
 as Arrow holds them.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -15,23 +15,19 @@ import pyarrow.parquet as pq
 
 from elmo_store.storage.failures import translated_errors
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, RowGroups
+from transforms.inputs.records import DamagedInputError, InputError, ReadSettings
 from transforms.readers.fields import Fields, RawRecord, check_names, fields_of
 
 BATCH_ROWS = 1024
 BUFFER_BYTES = 1 << 20
 
 
-def parquet_rows(source: ByteSource, settings: ReadSettings, wanted: Collection[str] | None = None) -> Iterator[RawRecord]:
-    """The fields of each row of the split's row groups: text, id, those to keep and the ``wanted`` ones.
-
-    Times are cut to microseconds.
-    """
+def parquet_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord]:
+    """The fields of each row of the split's row groups: text, id and those to keep. Times are cut to microseconds."""
     if source.split.identity.size == 0:
         return
-    kept = {field.field for field in settings.fields} | set(wanted or ())
     positions = count()
-    for batch in _batches(source, settings, kept):
+    for batch in _batches(source, settings):
         source.bytes_read += batch.nbytes
         names = batch.schema.names
         for row in zip(*map(_values, batch.columns), strict=True):
@@ -83,44 +79,45 @@ def _is_string(kind: pa.DataType) -> bool:
 
 def _values(column: pa.Array) -> list[Any]:
     """Values of a column; a string that is not UTF-8 comes as bytes."""
-    kind = _in_microseconds(column.type)
-    column = column if kind == column.type else column.cast(kind, safe=False)
+    column = column.cast(_readable(column.type), safe=False)
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        return [_value(scalar) for scalar in column]
+        return [_decoded(value) for value in column.cast(_readable(column.type, text=pa.large_binary())).to_pylist()]
 
 
-def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """A type whose times Python has: it knows no nanoseconds."""
+def _decoded(value: Any) -> Any:
+    """A value with its bytes as strings, where they are UTF-8."""
+    if isinstance(value, list):
+        return [_decoded(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: _decoded(inner) for name, inner in value.items()}
+    with suppress(UnicodeDecodeError):
+        return value.decode() if isinstance(value, bytes) else value
+    return value
+
+
+def _readable(kind: pa.DataType, text: pa.DataType | None = None) -> pa.DataType:
+    """A type whose values Python has: it knows no nanoseconds. ``text``: in place of types of strings."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    if text is not None and _is_string(kind):
+        return text
+    if _is_list(kind):
+        return pa.large_list(kind.value_field.with_type(_readable(kind.value_type, text)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind])
+        return pa.struct([field.with_type(_readable(field.type, text)) for field in kind])
     return kind
 
 
-def _value(scalar: pa.Scalar) -> Any:
-    try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
-        if isinstance(scalar, pa.ListScalar):
-            return [_value(inner) for inner in scalar.values]
-        if isinstance(scalar, pa.DictionaryScalar):
-            return _value(scalar.value)
-        return scalar.as_buffer().to_pybytes()
-
-
-def _batches(source: ByteSource, settings: ReadSettings, kept: Collection[str]) -> Iterator[pa.RecordBatch]:
+def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     with source.open() as opened, _input_errors(source.url):
         file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
         fields = check_fields(source.url, file.schema_arrow, settings)
-        names = file.schema_arrow.names
-        columns = [name for name in names if name in fields or name in kept]
+        wanted = {*fields, *(field.field for field in settings.fields)}
+        columns = [name for name in file.schema_arrow.names if name in wanted]
         split, n_groups = source.split, file.metadata.num_row_groups
-        groups = range(split.start, split.stop) if isinstance(split, RowGroups) else range(n_groups)
+        groups = range(split.start, split.stop) if split.is_range else range(n_groups)
         # Rows that can't be read have their positions too.
         source.n_positions = sum(file.metadata.row_group(group).num_rows for group in groups)
         for group in groups:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Reject, RowGroups
+from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Reject
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
 
@@ -70,7 +70,7 @@ def test_row_groups_are_splits_and_change_nothing(tmp_path: Path) -> None:
     whole = records(path)
     splits = plan_splits([str(path)], range_bytes=6_000)
     assert len(splits) > 2
-    groups = [split for split in splits if isinstance(split, RowGroups)]
+    groups = [split for split in splits if split.is_range]
     assert len(groups) == len(splits)
     assert [split.start for split in groups[1:]] == [split.stop for split in groups[:-1]]
     ranged = []

@@ -24,7 +24,7 @@ from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.examples import examples
 from tests.store.support import make_manifest
-from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
+from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, Split, TaskResult
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages import plan
 from transforms.stages.number import is_numbered, merge_ids, number_parts, runs_to_do
@@ -162,7 +162,7 @@ def test_a_scratch_part_that_changed_is_refused_by_name(root: Root) -> None:
 
 
 def result(number: int, part: ScratchPart) -> TaskResult:
-    task = ReadTask(number, (WholeFile(number, "a.txt", "lines", FileIdentity(1, "v")),))
+    task = ReadTask(number, (Split(number, "a.txt", "lines", FileIdentity(1, "v")),))
     return TaskResult(task, ReadSettings(), (part,), part.n_sentences, 0, 1, "whitespace")
 
 

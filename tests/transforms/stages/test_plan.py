@@ -15,7 +15,7 @@ from pipeline.jobs.embed_job import (
     SHARDS_PER_TASK,
 )
 from pipeline.runners.beam_options import UNKNOWN_WORKERS
-from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
+from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, Split, TaskResult
 from transforms.stages.plan import (
     CorpusPlan,
     PlanError,
@@ -35,7 +35,7 @@ PARTS = st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6)  # tokens 
 
 def result(index: int, url: str, parts: list[list[int]], n_positions: int = 0) -> TaskResult:
     """What a task comes to whose parts hold sentences of so many tokens."""
-    split = WholeFile(index, url, "lines", FileIdentity(1, "v"))
+    split = Split(index, url, "lines", FileIdentity(1, "v"))
     scratch = tuple(
         ScratchPart(f"p{index}-{k}", "", len(lengths), sum(lengths), sum(n > 0 for n in lengths), 0, 0, 9, "00")
         for k, lengths in enumerate(parts)
