@@ -285,10 +285,6 @@ def test_no_input_and_bad_options_are_refused(tmp_path: Path) -> None:
         plan_splits([str(tmp_path)], "rtf")
     with pytest.raises(ValueError, match="range_bytes=0"):
         plan_splits([str(tmp_path)], range_bytes=0)
-    with pytest.raises(ValueError, match="max_line_bytes=0"):
-        ReadSettings(max_line_bytes=0)
-    with pytest.raises(ValueError, match="document='page'"):
-        ReadSettings(document="page")
 
 
 def test_a_file_without_rights_is_an_input_error(tmp_path: Path) -> None:

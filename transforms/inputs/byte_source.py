@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import fsspec
 
 from elmo_store.format.layout import WORK
-from elmo_store.storage.failures import translate_error
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
@@ -77,23 +76,21 @@ class ByteSource:
 
     def _text(self) -> Iterator[bytes]:
         if self.split.is_range:
-            yield from self._range(self.split)
+            yield from self._range()
         elif self._encoding in UTF8:
             yield from self._decompressed()
         else:
             yield from self._recoded()
 
     def _checked_file(self) -> tuple[fsspec.AbstractFileSystem, str]:
-        try:
-            with input_errors(self.url):
-                filesystem, path = filesystem_of(self.url, self._options)
-                filesystem.invalidate_cache()
+        with input_errors(self.url):
+            filesystem, path = filesystem_of(self.url, self._options)
+            filesystem.invalidate_cache()
+            try:
                 identity = identity_of(filesystem.info(path))
-        except InputError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            gone = "the file is gone since the job was planned: put it back and run again"
-            raise InputError(self.url, gone) from error.__cause__
+            except FileNotFoundError as error:
+                gone = "the file is gone since the job was planned: put it back and run again"
+                raise InputError(self.url, gone) from error
         if identity != self.split.identity:
             raise InputError(
                 self.url,
@@ -102,36 +99,34 @@ class ByteSource:
             )
         return filesystem, path
 
-    def _count(self, n_bytes: int) -> None:
-        self.bytes_read += n_bytes
-
-    def _range(self, split: Split) -> Iterator[bytes]:
-        fetch, size = fetcher(self.url, *self._checked_file()), split.identity.size
+    def _range(self) -> Iterator[bytes]:
+        split, fetch, size = self.split, fetcher(self.url, *self._checked_file()), self.split.identity.size
         unit = unit_of(split.format, split.line_ends)
         first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
         for offset in range(first, last, RANGE_STEP):
             data = fetch(offset, min(offset + RANGE_STEP, last))
-            self._count(len(data))
+            self.bytes_read += len(data)
             yield data
 
     def _stored(self) -> Iterator[bytes]:
         """The whole file as it is stored, counted."""
-        if self.split.piped:
-            if self._root is None:
-                raise InputError(self.url, "what came from standard input is in a store, and none was given")
-            for path in piped_paths(self.split.identity.size):
-                data = self._root.get(path)
-                self._count(len(data))
-                yield data
-            return
+        for data in self._of_stdin(self._root) if self.split.piped else self._of_file():
+            self.bytes_read += len(data)
+            yield data
+
+    def _of_stdin(self, root: Root | None) -> Iterator[bytes]:
+        if root is None:
+            raise InputError(self.url, "what came from standard input is in a store, and none was given")
+        return map(root.get, piped_paths(self.split.identity.size))
+
+    def _of_file(self) -> Iterator[bytes]:
         with self.open() as file:
-            try:
-                while data := file.read(READ_BYTES):
-                    self._count(len(data))
-                    yield bytes(data)
-            except Exception as error:
-                cause = translate_error(error, self.url)
-                raise InputError(self.url, f"can't be read at byte {self.bytes_read}: {type(cause).__name__}: {cause}") from cause
+            while True:
+                with input_errors(self.url, f"can't be read at byte {self.bytes_read}"):
+                    data = bytes(file.read(READ_BYTES))
+                if not data:
+                    return
+                yield data
 
     def _decompressed(self) -> Iterator[bytes]:
         stored = Chunks(self._stored())

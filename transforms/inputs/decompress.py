@@ -23,16 +23,18 @@ READ_BYTES = 1 << 18  # asked of the stored stream at a time
 OUTPUT_BYTES = 1 << 20  # most that one step gives; more than a block of bzip2, whose checksum comes after it
 
 
+def _suffix(name: str) -> str:
+    return next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), "")
+
+
 def compression_of_name(name: str) -> str:
     """``gzip|bzip2|xz|zstd`` by the ending of ``name``, ``""`` for any other."""
-    base = name.rpartition("/")[2].lower()
-    return next((kind for suffix, kind in SUFFIXES.items() if base.endswith(suffix)), "")
+    return SUFFIXES.get(_suffix(name), "")
 
 
 def without_suffix(name: str) -> str:
     """``name`` without the ending of a compression."""
-    lower = name.lower()
-    return next((name[: -len(suffix)] for suffix in SUFFIXES if lower.endswith(suffix)), name)
+    return name[: len(name) - len(_suffix(name))]
 
 
 def compression_of_bytes(head: bytes) -> str:
@@ -84,26 +86,19 @@ def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
 
 def _streams(kind: str, stored: Any) -> Iterator[bytes]:
     """Streams one after the other; between those of xz NULs may stand."""
-    decompressor: Any = None  # none between streams
-    while data := stored.read(READ_BYTES):
-        while data:
-            if decompressor is None:
-                data = data.lstrip(b"\0") if kind == "xz" else data
-                if not data:
-                    break
-                decompressor = lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
-            output = decompressor.decompress(data, OUTPUT_BYTES)
-            while True:
-                if output:
-                    yield output
-                if decompressor.eof or decompressor.needs_input:
-                    break
-                output = decompressor.decompress(b"", OUTPUT_BYTES)
-            data = b""
-            if decompressor.eof:
-                data, decompressor = decompressor.unused_data, None
-    if decompressor is not None:
-        raise EOFError("the stream ends in its middle")
+    data = stored.read(READ_BYTES)
+    while data:
+        if kind == "xz" and not (data := data.lstrip(b"\0")):
+            data = stored.read(READ_BYTES)
+            continue
+        decompressor = lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
+        while not decompressor.eof:
+            if output := decompressor.decompress(data, OUTPUT_BYTES):
+                yield output
+            data = stored.read(READ_BYTES) if decompressor.needs_input else b""
+            if decompressor.needs_input and not data:
+                raise EOFError("the stream ends in its middle")
+        data = decompressor.unused_data or stored.read(READ_BYTES)
 
 
 def raising(error: Exception) -> Iterator[Any]:

@@ -27,7 +27,6 @@ BY_SUFFIX = {
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",
 }  # fmt: skip
 _GLOB = "*?["
-_ABOUT = ("README", "LICENSE", "LICENCE", "COPYING", "NOTICE")  # files that speak about the data
 _log = logging.getLogger(__name__)
 
 
@@ -216,7 +215,5 @@ def _tell_unknown(location: str, names: list[str], has_others: bool) -> None:
             location,
             f"no file there has an ending that says its format ({examples}): say which with --input-format, or name the files",
         )
-    # A README or a licence beside the data is not a surprise; anything else is.
-    about = all(name.rpartition("/")[2].upper().startswith(_ABOUT) for name in names)
     message = "%s: left out %d files whose ending says no format (%s): name them to have them read"
-    _log.log(logging.INFO if about else logging.WARNING, message, location, len(names), examples)
+    _log.warning(message, location, len(names), examples)

@@ -19,8 +19,6 @@ from elmo_store.format.words import WordLimit
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
 PLAIN_FORMATS = ("text", "lines", "conll")  # that take any line for words
-DOCUMENTS = ("auto", "line", "paragraph", "file", "sentence")
-ON_BAD_FILE = ("stop", "reject")
 MIB = 1 << 20
 
 
@@ -70,14 +68,6 @@ class ReadSettings:
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
     part_sentences: int = 16_384  # … or so many sentences …
     part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("document", DOCUMENTS), ("on_bad_file", ON_BAD_FILE)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
-        for name in ("max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")
 
     @property
     def line_ends(self) -> str:

@@ -13,7 +13,7 @@ from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import ReadSettings, Reject
-from transforms.readers.fields import RawRecord, asked_fields, check_names, text_field
+from transforms.readers.fields import RawRecord, asked_fields, check_names
 from transforms.readers.lines import Line, LongLine, cut_raw, lines_of
 
 SEPARATORS = ",;\t|"
@@ -23,10 +23,10 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord |
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
     lines = map(_decoded, lines_of(source, settings.max_line_bytes))
-    rows = _rows(lines, source.split.format, text_field(settings))
     numbered = settings.text_field.isdecimal()
     names: Sequence[str] = ()
     own = asked_fields(settings)
+    rows = _rows(lines, source.split.format, own.text)
     position = 0
     for row in rows:
         if isinstance(row, list) and not names:

@@ -47,21 +47,16 @@ class RawRecord(NamedTuple):
 
     position: int
     values: dict[str, Any]
-    raw: str | None = None  # how a reject shows it; None = by its text field
+    raw: str = ""  # how a reject shows it; "" = by its text field
     id: str = ""  # unless a field has it
     document: InDocument = IN_RECORD
     fields: Fields | None = None  # None = by the settings, and what it has
     spelt: bool = False  # all values are text
 
 
-def text_field(settings: ReadSettings) -> str:
-    """The field that holds the text."""
-    return settings.text_field or DEFAULT_TEXT_FIELD
-
-
 def asked_fields(settings: ReadSettings) -> Fields:
     """The fields that were asked for, whatever a record has."""
-    return Fields(text_field(settings), settings.id_field, is_document=False)
+    return Fields(settings.text_field or DEFAULT_TEXT_FIELD, settings.id_field, is_document=False)
 
 
 def fields_of(values: Mapping[str, Any], settings: ReadSettings) -> Fields:
@@ -113,14 +108,14 @@ def field_records(row: RawRecord, settings: ReadSettings, tokenizer: Tokenizer) 
         if isinstance(value, str):
             yield from _document(value, own_id, position, settings, tokenizer, kept)
         elif is_document or holds_lists(value):
-            yield from _given_sentences(value, what, own_id, position, _shown(value) if raw is None else raw, kept)
+            yield from _given_sentences(value, what, own_id, position, raw or _shown(value), kept)
         else:
             tokens = _tokens(value, what, "a string or a list of strings")
             yield ReadSentence(tokens, own_id, position, document=document, fields=kept.of(tokens))
     except Refused as error:
         # A document's number keeps the id from being one of another document's sentences.
         within = 0 if is_document else -1
-        yield Reject(position, str(error), _shown(shown) if raw is None else raw, own_id, within=within, document=document)
+        yield Reject(position, str(error), raw or _shown(shown), own_id, within=within, document=document)
 
 
 def sentences_of(value: Any, *, is_document: bool) -> list[list[str]] | None:

@@ -7,6 +7,7 @@ stands for the rest.
 
 import json
 from codecs import BOM_UTF8
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
 from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import RawRecord, kind_of
-from transforms.readers.lines import Refused, cut_raw, lines_of, text_of
+from transforms.readers.lines import cut_raw, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
@@ -42,16 +43,25 @@ def is_array(head: bytes) -> bool:
 def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
         line = text_of(data, position, settings.max_line_bytes)
-        if isinstance(line, Reject):
-            yield line
-            continue
-        raw = cut_raw(line.encode())
-        try:
-            values = _parsed(line)
-        except Refused as error:
-            yield Reject(position, str(error), raw)
-        else:
-            yield RawRecord(position, values, raw)
+        yield line if isinstance(line, Reject) else _of_line(position, line)
+
+
+def _of_line(position: int, line: str) -> RawRecord | Reject:
+    raw = cut_raw(line.encode())
+    if not line.strip():
+        return Reject(position, "the line is blank: not JSON", raw)
+    try:
+        return _record(position, json.loads(line), raw, "line")
+    except RecursionError:
+        return Reject(position, "JSON nested too deeply", raw)
+    except ValueError as error:  # also a number of more digits than Python converts
+        return Reject(position, f"not JSON: {error}", raw)
+
+
+def _record(position: int, value: Any, raw: str, what: str) -> RawRecord | Reject:
+    if isinstance(value, dict):
+        return RawRecord(position, value, raw)
+    return Reject(position, f"the {what} is {kind_of(value)}, not a JSON object", raw)
 
 
 def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
@@ -60,23 +70,14 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Ite
             source.n_positions += 1
             if value is TOO_DEEP:
                 yield Reject(position, "JSON nested too deeply", "")
-                continue
-            raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
-            if isinstance(value, dict):
-                yield RawRecord(position, value, raw)
             else:
-                yield Reject(position, f"the element is {kind_of(value)}, not a JSON object", raw)
+                raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+                yield _record(position, value, raw, "element")
     except (ijson.JSONError, ValueError) as error:  # ValueError: a number of more digits than Python converts
         why = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
         yield Reject(source.n_positions, f"not JSON from here on: {why.splitlines()[0]}", "")
         source.n_positions += 1
-        _read_on(chunks)
-
-
-def _read_on(chunks: Chunks) -> None:
-    """Read what is left: all is counted, and damage further on is told."""
-    for _ in chunks:
-        pass
+        deque(chunks, maxlen=0)  # what is left: all is counted, and damage further on is told
 
 
 class _Bounded:
@@ -116,17 +117,3 @@ def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
             yield builder.value if deepest <= MOST_DEPTH else TOO_DEEP
             builder, deepest = ijson.ObjectBuilder(), 1
             bounded.element_bytes = 0
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    if not text.strip():
-        raise Refused("the line is blank: not JSON")
-    try:
-        value = json.loads(text)
-    except RecursionError as error:
-        raise Refused("JSON nested too deeply") from error
-    except ValueError as error:  # also a number of more digits than Python converts
-        raise Refused(f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise Refused(f"the line is {kind_of(value)}, not a JSON object")
-    return value

@@ -21,11 +21,6 @@ def whitespace(text: str) -> list[str]:
     return [token for token in text.replace("\t", " ").split(" ") if token]
 
 
-def unicode_whitespace(text: str) -> list[str]:
-    """Tokens between white space of any kind: U+00A0, U+2009, U+3000, U+2028, U+0085, U+001C … too."""
-    return text.split()
-
-
 @dataclass(frozen=True)
 class Tokenizer:
     """A tokenizer: for a string that may hold several sentences, and for one sentence."""
@@ -55,7 +50,7 @@ def get(name: str, input_format: str) -> Tokenizer:
     if name == "ptb":
         treebank = PennTreebank()
         return Tokenizer(treebank.record, treebank.sentence)
-    split = whitespace if name == "whitespace" else unicode_whitespace
+    split = whitespace if name == "whitespace" else str.split
     return Tokenizer(split, split)
 
 
