@@ -80,21 +80,23 @@ def plan_splits(
     large = {file.index for file in files if file.identity.size > range_bytes or file.index == first_parquet}
     plain = {file.index for file in files if auto and file.format in PLAIN_FORMATS}
 
-    def pieces(number: int) -> list[Split] | InputError:
+    errors: dict[int, InputError] = {}
+
+    def pieces(number: int) -> list[Split]:
         cut_at = 0 if listed[number].whole else range_bytes
         try:
             return list(_looked_at(files[number], settings, cut_at, storage_options))
-        except DamagedInputError as error:
-            # Its reader tells, or takes what comes before the damage.
-            return error if number in large and settings.on_bad_file != "reject" else [files[number]]
         except InputError as error:
-            return error
+            if isinstance(error, DamagedInputError) and (number not in large or settings.on_bad_file == "reject"):
+                return [files[number]]  # whose reader tells, or takes what comes before the damage
+            errors[number] = error
+            return []
 
     looked_at = sorted(large | (plain if len(plain) <= LOOKED_AT else set()))
     with ThreadPoolExecutor(_IO_THREADS) as pool:
         found = dict(zip(looked_at, pool.map(pieces, looked_at), strict=True))
-    if errors := [error for error in found.values() if isinstance(error, InputError)]:
-        raise together(errors)
+    if errors:
+        raise together([errors[number] for number in sorted(errors)])
     # A small file costs microseconds here: the launcher does this alone, for as many as there are.
     splits: list[Split] = []
     for file in files:
