@@ -173,7 +173,7 @@ class Words:
     """Lists of words, as numbers in a vocabulary that row groups share: a token takes 4 bytes, and its string is made once."""
 
     def __init__(self, words: list[str], ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> None:
-        self._word, self._ids, self._offsets = words.__getitem__, ids, memoryview(offsets)
+        self._word, self._ids, self._offsets = words.__getitem__, ids, offsets.data
         self.nbytes = ids.nbytes + offsets.nbytes
 
     def __getitem__(self, index: int) -> tuple[str, ...]:

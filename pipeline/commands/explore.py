@@ -11,6 +11,7 @@ from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options, add_store_model, bounded
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.signals import heed
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -66,8 +67,8 @@ def _explore(args: argparse.Namespace) -> int:
         print("Ctrl-C ends it.", flush=True)
         try:
             serving.run(sockets=[listener])
-        except KeyboardInterrupt:  # which is how it ends
-            pass
+        except KeyboardInterrupt as end:  # which is how it ends
+            heed(end)
         finally:
             service.wait()
     return Exit.COMPLETE

@@ -20,7 +20,7 @@ from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.signals import name_of, say
+from pipeline.cli.signals import heed, name_of, say
 from pipeline.jobs.output import differences, tidy
 from pipeline.progress.bars import Screen, shown
 from pipeline.progress.metrics import Meter
@@ -90,6 +90,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) ->
             if not _submitted(running, transform):
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:
+        heed(end)
         running.keeps_lease = not stopped(root, running.job, name_of(end))
         return Exit.INCOMPLETE
     finally:
@@ -179,6 +180,7 @@ def stopped(root: Root, job: SubmittedJob | None, by: str) -> bool:
         try:
             job.cancel()
         except (Exception, KeyboardInterrupt) as error:
+            heed(error)
             where = f" at {job.console}" if job.console else ""
             say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
             return False

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STORE, OUTPUT = "{sandbox}/store", ("--output", "{sandbox}/outputs/out", "--overwrite")
 WRITES_STORE = ("report", "embed")
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "verify": (STORE), "info": (STORE,), "report": (STORE,),
+    "verify": (STORE,), "info": (STORE,), "report": (STORE,),
     "convert": (STORE, *OUTPUT, "--dtype", "int8"), "mix": (STORE, "--weights", "{weights}", *OUTPUT),
     **{f"export {name}": (STORE, "--format", name, *OUTPUT) for name in FORMATS},
     "embed": ("{corpus}", "--output", STORE), "embed over it": ("{corpus}", "--output", STORE, "--overwrite"),

@@ -33,7 +33,6 @@ from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.commands import info as info_command
 from pipeline.jobs import run as job_run
 from pipeline.jobs.output import LeaseTerms, clear, is_same_job, take_lease
 from pipeline.main import main
@@ -318,7 +317,6 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_asked_for_su
     whole, half = "cuda NVIDIA A100, 64 lanes", "cuda NVIDIA A100, 32 lanes"
     halved = finish_stage.with_cards(asked, [whole, f"{half}; {whole}"])
     assert (halved.job["device"], halved.job["gpu"]) == ("cuda", "NVIDIA A100, 32 lanes; NVIDIA A100, 64 lanes")
-    assert " on NVIDIA A100, 32 lanes and NVIDIA A100, 64 lanes: last bits" in info_command._on(halved)
     is_same_job(Root(out), replace(halved, complete=True), asked, [])
 
 
