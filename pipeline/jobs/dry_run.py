@@ -27,7 +27,7 @@ OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
 
 
 @dataclass(frozen=True)
-class Job:
+class JobSize:
     """What a job comes to. ``seconds_reading``: of one worker."""
 
     n_tokens: int
@@ -58,7 +58,7 @@ def take_sample(source: Input) -> tuple[Counter[str], float]:
     return totals, time.perf_counter() - began
 
 
-def estimate(options: EmbedOptions, sample: Counter[str], seconds: float, input_bytes: int) -> Job:
+def estimate(options: EmbedOptions, sample: Counter[str], seconds: float, input_bytes: int) -> JobSize:
     """What a job on ``input_bytes`` bytes (as stored) comes to, by a sample that took so many seconds to read."""
     factor = input_bytes / sample["bytes"] if sample["bytes"] else 1.0
     n_tokens = round(sample["tokens"] * factor)
@@ -66,7 +66,7 @@ def estimate(options: EmbedOptions, sample: Counter[str], seconds: float, input_
     model = load_model(options.model)[1].options
     stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
     n_rows = n_tokens + n_boundaries
-    return Job(n_tokens, n_rows, round(n_rows * stored * OVERHEAD), seconds * factor)
+    return JobSize(n_tokens, n_rows, round(n_rows * stored * OVERHEAD), seconds * factor)
 
 
 def _first_lines(source: Input) -> Iterator[str]:
@@ -99,7 +99,7 @@ def dry_run(options: EmbedOptions) -> Exit:
     return Exit.COMPLETE
 
 
-def _lines(options: EmbedOptions, sample: Counter[str], job: Job, computing: float | None) -> Iterator[str]:
+def _lines(options: EmbedOptions, sample: Counter[str], job: JobSize, computing: float | None) -> Iterator[str]:
     """What a dry run prints. ``computing``: seconds; None where no rate is known."""
     refused = f"{quantity(sample['rejected'], 'record')} refused"
     text = f"{quantity(sample['sentences'], 'sentence')}, {quantity(sample['tokens'], 'token')}, {refused}"
