@@ -2,25 +2,28 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 import elmo_store as stores
+from benchmarks.shared.made_stores import Shape, make_long_store, make_store, pool
 from benchmarks.shared.support import Table, in_turns
-from benchmarks.shared.texts import make_store
 from elmo_store.collecting import collect
 from elmo_store.torch import SentenceDataset, SentenceStream, collate
+from elmo_store.torch.dataset import padded
 
-TOKENS, SAMPLES, BATCH, SCANNED, ROUNDS = 700_000, 3_200, 64, 256, 7
+SENTENCES, SAMPLES, BATCH, SCANNED, ROUNDS = 50_000, 3_200, 64, 256, 7
+LOADED = (100_000, 3_000_000)
 LOADER_SENTENCES, LOADER_ROUNDS = 12_800, 3
-MEMBERS, MEMBER_TOKENS = 100, 120_000
+MEMBER_SENTENCES, MEMBER_WORDS = 90, 100  # words differ by member, and are few since each makes its own
 Works = dict[str, Callable[[], object]]
 
 
@@ -93,6 +96,27 @@ def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
     return Reader(read, read, lambda: (read(slice(first, first + SCANNED)) for first in range(0, len(table), SCANNED)))
 
 
+def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
+    """Lance (pip install pylance): a row per sentence, its numbers as bytes."""
+    import lance
+
+    path = f"{folder}.lance"
+    if not Path(path).exists():
+        offsets = np.asarray(starts, np.int64) * rows[0].nbytes
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
+        lance.write_dataset(pa.table({"states": pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)}), path)
+    data = lance.dataset(path)
+
+    def read(numbers: list[int]) -> Any:
+        return np.frombuffer(data.take(numbers, columns=["states"])["states"].chunk(0).buffers()[2], np.float16)
+
+    def scan() -> Iterable[Any]:
+        for batch in data.to_batches(batch_size=SCANNED):
+            yield np.frombuffer(batch.column("states").buffers()[2], np.float16)
+
+    return Reader(lambda number: read([number]), read, scan)
+
+
 def mapped_rows(folder: Path, store: stores.Readable) -> tuple[Any, Any]:
     """The store's rows and starts, each as one mapped file."""
     paths = [folder / f"{what}-{store.n_rows}x{store.channels}.npy" for what in ("rows", "starts")]
@@ -106,16 +130,18 @@ def mapped_rows(folder: Path, store: stores.Readable) -> tuple[Any, Any]:
 def reading(folder: Path) -> None:
     """Random sentences and scans, of two widths."""
     for channels in (16, 128):
-        store = make_store(folder, f"reading-{channels}", TOKENS, channels)
+        store = stores.open(make_store(folder, Shape(SENTENCES, channels, forms=("zarr",))))
         rows, starts = mapped_rows(folder, store)
         readers = {"np.memmap": of_memmap(rows, starts), "the store": of_store(store)}
         readers |= {"SentenceDataset, Stream": for_training(store)}
         readers |= {"Hugging Face datasets": of_arrow(folder / f"arrow-{channels}", rows, starts)}
-        works = {(name, what): work for name, own in readers.items() for what, work in own.works(len(store)).items()}
+        if find_spec("lance") is not None:
+            readers["Lance"] = of_lance(folder / f"rows-{channels}", rows, starts)
+        works = {(name, what): work for name, own in readers.items() for what, work in own.works(SENTENCES).items()}
         taken = in_turns(works, ROUNDS, clock=time.process_time)
-        amounts = {"one by one": SAMPLES, f"{BATCH} a call": SAMPLES // BATCH * BATCH, "scan": len(store)}
+        amounts = {"one by one": SAMPLES, f"{BATCH} a call": SAMPLES // BATCH * BATCH, "scan": SENTENCES}
         columns = [column for what in amounts for column in (what, "of memmap")]
-        table = Table(f"{len(store):,} sentences of 5 x {channels}, sentences/s of CPU time", "reader", *columns)
+        table = Table(f"{SENTENCES:,} sentences of 5 x {channels}, sentences/s of CPU time", "reader", *columns)
         for name in readers:
             rates = (
                 (n / taken[name, what], f"{taken['np.memmap', what] / taken[name, what]:.2f}") for what, n in amounts.items()
@@ -123,39 +149,61 @@ def reading(folder: Path) -> None:
             table.row(name, *(cell for pair in rates for cell in pair))
 
 
+class MappedDataset(Dataset[Any]):
+    """Sentences of an array of rows, padded as `collate` does; where the array has fewer rows than there are, it begins again."""
+
+    def __init__(self, rows: Any, starts: Any) -> None:
+        self.rows, self.starts = rows, starts
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        first, n = int(self.starts[number]) % len(self.rows), int(self.starts[number + 1] - self.starts[number])
+        first = min(first, len(self.rows) - n)
+        return torch.from_numpy(np.array(self.rows[first : first + n]))
+
+
 def loader(folder: Path) -> None:
     """A shuffled DataLoader of 32, with the text and without."""
-    store = make_store(folder, "reading-16", TOKENS, 16)
-    store.texts(range(0, len(store), 64))  # what is read once stays in memory, also of workers that are forked
-    title = f"DataLoader of 32, shuffled, {len(store):,} sentences of 5 x 16: sentences/s"
-    table = Table(title, "workers", "with text", "without", "ratio")
-    for workers in (0, 2):
-        data = {text: SentenceDataset(store, text=text) for text in (True, False)}
-        taken = in_turns({text: partial(_load, own, workers) for text, own in data.items()}, LOADER_ROUNDS)
-        with_text, without = (LOADER_SENTENCES / taken[text] for text in (True, False))
-        table.row(f"{workers}", with_text, without, f"{with_text / without:.2f}")
+    table = Table(
+        "DataLoader of 32, shuffled, 5 x 16: sentences/s", "sentences, workers", "with text", "without", "ratio", "memmap"
+    )
+    for size in LOADED:
+        store = stores.open(make_long_store(folder, size))
+        rows, starts = mapped_rows(folder, store.slice(0, 100_000))[0], store.spans(range(size))[:, 0]
+        for first in range(0, size, 1 << 16):  # what is read once stays in memory, also of workers that are forked
+            store.texts(range(first, min(size, first + (1 << 16)), 64))
+        data: dict[str, Any] = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)}
+        data["memmap"] = MappedDataset(rows, np.append(starts, store.n_rows))
+        for workers in (0, 2):
+            taken = in_turns({name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS)
+            rates = [LOADER_SENTENCES / taken[name] for name in ("text", "none", "memmap")]
+            table.row(f"{size:,}, {workers}", *rates[:2], f"{rates[0] / rates[1]:.2f}", rates[2])
 
 
-def _load(data: SentenceDataset, workers: int) -> None:
+def _load(data: Any, workers: int) -> None:
     chosen = torch.randperm(len(data))[:LOADER_SENTENCES].tolist()
-    for _ in DataLoader(data, 32, sampler=chosen, num_workers=workers, collate_fn=collate):
+    together = padded if isinstance(data, MappedDataset) else collate
+    for _ in DataLoader(data, 32, sampler=chosen, num_workers=workers, collate_fn=together):
         pass
 
 
 def members(folder: Path) -> None:
     """A collection beside one store of the same sentences."""
-    source, url = make_store(folder, "members", MEMBER_TOKENS, 64), str(folder / "collection")
-    if not Path(url).exists():
-        edges = np.linspace(0, len(source), MEMBERS + 1).astype(int)
-        parts = [source.slice(first, stop).write(folder / f"member-{first}") for first, stop in pairwise(edges.tolist())]
-        collect(url, parts)
-    works: dict[tuple[str, str], Callable[[], object]] = {}
-    for name, at in {"store": source.url, "members": url}.items():
-        store = stores.open(at)
-        works[name, "open"] = partial(stores.open, at)
-        works |= {(name, what): work for what, work in of_store(store).works(len(store)).items()}
-    taken = in_turns(works, ROUNDS, clock=time.process_time)
-    table = Table(f"{MEMBERS} members beside one store, 5 x 64, ms of CPU time", "", "store", "members", "ratio")
-    for what in dict.fromkeys(what for _, what in works):
-        one, many = taken["store", what] * 1e3, taken["members", what] * 1e3
-        table.row(what, one, many, f"{many / one:.2f}")
+    for n_members in (100, 1000):
+        shape = Shape(MEMBER_SENTENCES, 64, forms=("zarr",), shard_rows=4096)
+        url = str(folder / f"collection-{n_members}")
+        few = pool(64)[:4096]  # made once: it would take most of a small store's time
+        collect(url, [stores.open(make_store(folder, replace(shape, words=MEMBER_WORDS + i), few)) for i in range(n_members)])
+        whole = replace(shape, sentences=MEMBER_SENTENCES * n_members)
+        works: dict[tuple[str, str], Callable[[], object]] = {}
+        for name, at in {"store": make_store(folder, whole), "members": url}.items():
+            store = stores.open(at)
+            works[name, "open"] = partial(stores.open, at)
+            works |= {(name, what): work for what, work in of_store(store).works(len(store)).items()}
+        taken = in_turns(works, ROUNDS, clock=time.process_time)
+        table = Table(f"{n_members} members beside one store, 5 x 64, ms of CPU time", "", "store", "members", "ratio")
+        for what in dict.fromkeys(what for _, what in works):
+            one, many = taken["store", what] * 1e3, taken["members", what] * 1e3
+            table.row(what, one, many, f"{many / one:.2f}")

@@ -135,8 +135,12 @@ class Sentence(msgspec.Struct, eq=False):
         """
         store = self._store
         first, stop = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Array = store.read_span(store.state_indices(states), first, stop, False, copy)
-        return rows
+        places = store.all_places if states is None else store.state_indices(states)
+        view = None if store.is_int8 else store.view(places, first, stop)
+        if view is None:
+            rows: Array = store.read_span(places, first, stop, False, copy)
+            return rows
+        return view.copy("K") if copy else view
 
     def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
         """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
@@ -441,7 +445,7 @@ class Readable(ABC):
     def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
         """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
         if states is None:
-            return self._all_states
+            return self.all_places
         names = (states,) if isinstance(states, str) else states
         for name in names:
             if name not in self.states:
@@ -449,7 +453,8 @@ class Readable(ABC):
         return [self.states.index(name) for name in names]
 
     @cached_property
-    def _all_states(self) -> range:
+    def all_places(self) -> range:
+        """The places of all states."""
         return all_states(len(self.states))
 
     def without_boundaries(self, span: Span) -> Span:
