@@ -86,7 +86,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     """Texts and shape, and the run's folder."""
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
-        return locations.Touched([*texts, locations.file("--evaluate", args.evaluate)])
+        return locations.Touched([*texts, *locations.model(args.evaluate, "--evaluate")])
     named = args.options not in (None, DEFAULT_MODEL)
     files = [locations.file("--options", args.options)] if named else []
     reads, own = (texts, files) if args.resume else ([*texts, *files], [])  # a run that is resumed wrote its options itself
