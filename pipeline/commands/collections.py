@@ -75,13 +75,19 @@ def _remove_touches(args: argparse.Namespace) -> locations.Touched:
 
 def _remove(args: argparse.Namespace) -> int:
     """Remove, and say how many went. 0, or 3 where no sentence has any of the ids; errors as `elmo_store.collecting.remove`'s."""
+    import fsspec
+
     from elmo_store.collecting import remove
-    from pipeline.cli.label_files import LabelError, lines_of
+    from elmo_store.storage.failures import translated_errors
     from pipeline.progress.versions import described
 
-    try:
-        ids = [line for _, line in lines_of(args.ids) if line]
-    except (OSError, LabelError) as error:
+    try:  # of any URL, and compressed
+        with (
+            translated_errors(args.ids),
+            fsspec.open(args.ids, "rt", encoding="utf-8-sig", compression="infer", newline="\n") as file,
+        ):
+            ids = [line for line in (line.rstrip("\r\n") for line in file) if line]
+    except (OSError, UnicodeDecodeError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
     version, gone, missing = remove(_collection(args), ids)
     if missing and not gone:
