@@ -13,8 +13,8 @@ from elmo_store.format import version as versions
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.opening import opened_store
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.watched import opened_store
 from elmo_store.selection import Selection
 from elmo_store.storage.filesystems import resolved_options
 from elmo_store.storage.root import Root

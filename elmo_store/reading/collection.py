@@ -11,7 +11,7 @@ from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.version import Member, Version
 from elmo_store.reading.joined import Joined
-from elmo_store.reading.member import opened_member
+from elmo_store.reading.opening import opened_member
 from elmo_store.reading.row_readers import row_reader
 from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Held, Readers, Runs, StoreReader

@@ -14,10 +14,10 @@ from elmo_store.format.ids import UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.format.texts import cut_bytes
+from elmo_store.reading.opening import Watch
 from elmo_store.reading.row_readers import Job, RowReader, Stored, row_reader
 from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
-from elmo_store.reading.watched import Watch
 from elmo_store.storage.root import Root
 
 
@@ -96,7 +96,7 @@ class Held:
 class StoreReader(Readable):
     """What `elmo_store.Store` says of itself: its manifest is read, everything else when it is asked for.
 
-    `elmo_store.reading.watched` tells why no row of another store that took its place is given out.
+    `elmo_store.reading.opening` tells why no row of another store that took its place is given out.
     """
 
     def __init__(self, root: Root, manifest: Manifest, form: str, *, mapped: bool = True) -> None:

@@ -242,7 +242,7 @@ class Root:
         self.confirm()
 
     def confirm(self, *, now: bool = False) -> None:
-        """Called after an object was opened or read: StoreReplacedError of a root that is watched, see `reading.watched`."""
+        """Called after an object was opened or read: StoreReplacedError of a root that is watched, see `reading.opening`."""
         if self.watch is not None:
             self.watch(self, now)
 

@@ -26,7 +26,7 @@ from elmo_store.errors import (
 from elmo_store.format.layout import FOLDERS, MANIFEST, WORK, is_ours
 from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, write_manifest
 from elmo_store.format.markers import marked_shards
-from elmo_store.reading.watched import REPLACE_SECONDS
+from elmo_store.reading.opening import REPLACE_SECONDS
 from elmo_store.storage import lease
 from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
@@ -87,7 +87,7 @@ def clear(root: Root) -> None:
     CommandError if something can't be removed.
     """
     try:
-        pause = REPLACE_SECONDS  # readers may have looked just before: see elmo_store.reading.watched
+        pause = REPLACE_SECONDS  # readers may have looked just before: see elmo_store.reading.opening
         try:
             write_manifest(root, replace(read_manifest(root), complete=False))
         except StoreNotFoundError:

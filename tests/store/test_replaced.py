@@ -16,7 +16,7 @@ from elmo_store.errors import ShardMissingError, StoreReplacedError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.format.markers import read_part_group_marker
-from elmo_store.reading import row_readers, watched
+from elmo_store.reading import opening, row_readers
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
@@ -151,7 +151,7 @@ def test_an_object_that_is_missing_from_this_store_is_said_to_be(url: str) -> No
 
 
 def test_a_manifest_that_is_put_again_as_it_was_is_no_other_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 1e-9)
+    monkeypatch.setattr(opening, "LOOK_SECONDS", 1e-9)
     written = made(url, 1.0)
     store = elmo_store.open(url)
     write_manifest(written.root, read_manifest(written.root))
@@ -181,18 +181,18 @@ def test_looks_elsewhere_than_on_a_local_disk_are_few(monkeypatch: pytest.Monkey
         looks.append(time.monotonic())
         return read_manifest(root)
 
-    monkeypatch.setattr(watched, "read_manifest", counted)
+    monkeypatch.setattr(opening, "read_manifest", counted)
     began = time.monotonic()
     for number in range(len(LENGTHS)):
         store.sentence(number).read()
-    assert len(looks) <= (time.monotonic() - began) / watched.LOOK_SECONDS + 1
-    assert watched.LOOK_SECONDS < watched.REPLACE_SECONDS
+    assert len(looks) <= (time.monotonic() - began) / opening.LOOK_SECONDS + 1
+    assert opening.LOOK_SECONDS < opening.REPLACE_SECONDS
 
 
 def test_a_job_that_copies_from_a_store_notices(tmp_path: Path) -> None:
     url = str(tmp_path / "source")
     made(url, 1.0)
-    source, _ = watched.opened_store(url)
+    source, _ = opening.opened_store(url)
     overwrite(url)
     for root in (source, pickle.loads(pickle.dumps(source))):
         with pytest.raises(StoreReplacedError, match=AGAIN):
