@@ -94,9 +94,9 @@ def test_what_was_killed_is_found(bench: Bench) -> None:
     assert run.start().wait() == 0
     assert bench.difference(run, whole) == ""
     part, facts = run.folder / "out/sentences/part-00000.parquet", run.folder / "out/indexes/text/00000.parquet"
-    (run.folder / "out/.writing-0-table").write_text("{}")
-    assert bench.difference(run, whole) == "left behind: 1, as ['out/.writing-0-table?']"
-    (run.folder / "out/.writing-0-table").unlink()
+    (run.folder / "out/.writing-0-facts.json").write_text("{}")
+    assert bench.difference(run, whole) == "left behind: 1, as ['out/.writing-0-facts.json?']"
+    (run.folder / "out/.writing-0-facts.json").unlink()
     part.write_bytes(part.read_bytes()[:-1])
     facts.unlink()
     assert re.match(r"missing: \d+, as .*text/00000.*; other bytes: 1, as .*part-00000", bench.difference(run, whole))
