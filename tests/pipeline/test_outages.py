@@ -92,7 +92,7 @@ def every_command(tmp_path: Path, model: Path, options: dict[str, Any]) -> list[
         ["convert", made, "--output", url, "--dtype", "int8", "--quiet"],
         ["export", made, "--output", f"{url}/x", "--format", "npz"], ["collect", url, made],
         ["collect", new, url], ["remove", url, "--ids", str(tmp_path / "ids")], ["compact", url],
-        ["info", url], ["report", url], ["verify", url], ["explore", url], ["index", url],
+        ["info", url], ["report", url], ["verify", url], ["explore", url],
         ["watch", url], ["watch", url, "--once"],
     ]  # fmt: skip
     return [of_input, *([*command, "--storage-options", json.dumps(options)] for command in commands)]
