@@ -169,7 +169,7 @@ def acquire(
             try:
                 if not root.put_new(LEASE, data):
                     continue  # another one was quicker
-            except FileNotFoundError:  # the folder went with a lease that was given back
+            except FileNotFoundError:  # the owner that another became meanwhile swept it
                 if attempts_left:
                     continue
                 raise

@@ -20,6 +20,7 @@ from elmo_store.storage.objects import TEMPORARY_PREFIX, Before, Listed, nothing
 from elmo_store.storage.process import is_abandoned, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
+_ATTEMPTS = 10  # to make a folder and a file in it while others remove the folder
 _SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
 
 
@@ -87,7 +88,7 @@ class LocalDisk:
 
     def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
         with self._temporary(rel, before) as temporary:
-            _write(temporary, data, link=link)
+            _write_in_folder(temporary, data, link=link)
             stamp = local_stamp(os.stat(temporary))  # surely of these bytes, whoever else writes
             before()
             os.replace(temporary, self._path(rel))
@@ -95,7 +96,7 @@ class LocalDisk:
 
     def put_new(self, rel: str, data: bytes | bytearray | Path, before: Before = nothing) -> bool:
         with self._temporary(rel, before) as temporary:
-            _write(temporary, data, link=True)
+            _write_in_folder(temporary, data, link=True)
             before()
             return _take_name(temporary, self._path(rel))
 
@@ -165,7 +166,7 @@ class LocalDisk:
         before()  # here too, so that who may not write makes no folder
         folder, name = posixpath.split(self._path(rel))
         temporary = posixpath.join(folder, _temporary_name(name))
-        self._make_folder_of(temporary)
+        self._refuse_links_above(temporary)
         try:
             yield temporary
         except BaseException:
@@ -177,13 +178,12 @@ class LocalDisk:
         with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
             os.remove(temporary)
 
-    def _make_folder_of(self, path: str) -> None:
+    def _refuse_links_above(self, path: str) -> None:
         if link := self._link_above(path):
             raise StoreError(
                 f"{link} is a link to {os.readlink(link)}, and nothing is written outside {self._folder}: "
                 "put the folder itself there"
             )
-        os.makedirs(posixpath.dirname(path), exist_ok=True)
 
     def _link_above(self, path: str) -> str | None:
         """The first folder between the top and ``path`` that is a symbolic link."""
@@ -220,6 +220,18 @@ def _take_name(temporary: str, path: str) -> bool:
             return False
         os.replace(temporary, path)
     return True
+
+
+def _write_in_folder(path: str, data: Data | Path, *, link: bool) -> None:
+    """`_write`, which makes the folder too: anew if somebody removes it, with the last object in it, before the file stands."""
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            os.makedirs(posixpath.dirname(path), exist_ok=True)
+            _write(path, data, link=link)
+            return
+        except (FileExistsError, FileNotFoundError):  # makedirs says that it exists if it goes while it looks
+            if not attempts_left:
+                raise
 
 
 def _write(path: str, data: Data | Path, *, link: bool) -> None:

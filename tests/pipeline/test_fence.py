@@ -418,14 +418,14 @@ def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Monk
     root = owned(Root(tmp_path / "store"), "first")
     acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put(MANIFEST, b"{}")
-    sound = LocalDisk._make_folder_of
+    sound = LocalDisk._refuse_links_above
 
     def stands_still(self: LocalDisk, path: str) -> None:
         release(Root(tmp_path / "store"), "first")
         monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
         sound(self, path)
 
-    monkeypatch.setattr(LocalDisk, "_make_folder_of", stands_still)
+    monkeypatch.setattr(LocalDisk, "_refuse_links_above", stands_still)
     with pytest.raises(LeaseLostError):
         root.put(START, b"{}")
     assert not (tmp_path / "store" / WORK).exists()

@@ -75,3 +75,18 @@ def test_of_many_who_put_at_once_on_a_disk_without_hard_links_one_succeeds(
     assert won.count(True) == 1
     assert root.get("folder/a") == b"%d" % won.index(True)
     assert root.list() == ["folder/a"]
+
+
+def test_a_put_makes_its_folder_anew_while_others_remove_the_last_object_in_it(tmp_path: Path) -> None:
+    """As those who wait for a lease do, and who gives it back."""
+    root = Root(tmp_path / "store")
+    root.put("keep", b"x")
+
+    def put_and_remove(name: str) -> None:
+        for _ in range(400):
+            assert root.put_new(f"_lease/{name}", b"x")
+            root.remove(f"_lease/{name}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put_and_remove, "abcd"))
+    assert root.list("") == ["keep"]
