@@ -17,8 +17,9 @@ TYPES, WARM_UP, BATCHES, ROUNDS = 100_000, 5, 20, 3
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
     args = parser.parse_args()
-    recipe = Recipe(lanes=256, sampled=1024)
+    recipe = Recipe(lanes=args.lanes, sampled=1024)
     text = take(made_up_text(TYPES), (ROUNDS * BATCHES + WARM_UP + 1) * recipe.lanes * recipe.unroll)
     corpus = Corpus.encode(iter(text), TYPES, made_up_words(TYPES).tolist())
     trainer = Trainer.fresh(SMALL_OPTIONS, recipe, corpus, args.device)

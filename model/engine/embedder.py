@@ -25,7 +25,6 @@ from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
 from model.engine.planning.grid import PlannedDirection
 from model.engine.planning.host import Group, Host, Prepared
-from model.engine.planning.sequences import WordArray
 from model.engine.planning.text import SentenceRows, Text
 from model.engine.settings import EngineSettings
 from model.engine.states import Dtype, States, Wanted
@@ -53,12 +52,12 @@ class EngineStats:
 class RunningCall:
     """A call that a device has been asked for; `result` waits for its states."""
 
-    def __init__(self, states: States, stats: EngineStats) -> None:
+    def __init__(self, states: States, stats: EngineStats, computed_on: str) -> None:
         self.states = states  # as they come in
         self.stats = stats  # what this call counted; seconds are there once its states are
+        self.computed_on = computed_on  # see `Device.computes_on`
         self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
         self.seconds_idle = 0.0  # from the last call's states to the beginning of this one
-        self.computed_on: list[str] = []  # as `Device.computes_on` says of its groups: more than one after out of memory
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
 
@@ -95,7 +94,7 @@ class Embedder:
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
-        self._host = Host(lambda: self._device.limits, self._device.word_capacity, boundary_words(weights.lexicon))
+        self._host = Host(self._device.word_capacity, boundary_words(weights.lexicon))
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property
@@ -126,7 +125,8 @@ class Embedder:
     def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
         """All that the host does for a call before the device can begin; any thread may ask. ValueError as of `embed`."""
         with self._preparing:
-            return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
+            given = text if isinstance(text, Text) else Text.of(text)
+            return self._host.prepare(given, self._device.limits, boundaries=boundaries)
 
     def run(self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None) -> RunningCall:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
@@ -142,22 +142,37 @@ class Embedder:
             self._x.forget()
             self._failed = False
         try:
-            return self._run(prepared, wanted)
+            return self._run_in_memory(prepared, wanted)
         except BaseException:
             self._failed = True
             raise
 
-    def _run(self, prepared: Prepared, wanted: Wanted) -> RunningCall:
+    def _run_in_memory(self, prepared: Prepared, wanted: Wanted) -> RunningCall:
+        """Run a call, and again with fewer lanes and rows at once after out of memory."""
         self._device.restore()
+        while True:
+            if prepared.limits is not self._device.limits:
+                prepared = self._host.planned_for(self._device.limits, prepared)
+            try:
+                return self._run(prepared, wanted)
+            except RuntimeError as error:  # torch.OutOfMemoryError is one
+                if not self._device.out_of_memory(error):
+                    raise
+                problem = str(error)  # the error's frames hold the memory that it ran out of
+            if not self._device.shrink():
+                raise torch.OutOfMemoryError(problem)
+
+    def _run(self, prepared: Prepared, wanted: Wanted) -> RunningCall:
+        device = self._device
         began = time.perf_counter()
-        x = self._words(prepared)  # [words, p]
+        x = self._x.upto(prepared.vocabulary, prepared.n_words)  # [words, p]
         known = time.perf_counter()
-        states = self._device.result(wanted, prepared.n_rows, self.options.projection_dim)
+        states = device.result(wanted, prepared.n_rows, self.options.projection_dim)
         stats = EngineStats(rows=prepared.n_rows)
-        running = RunningCall(states, stats)
+        running = RunningCall(states, stats, device.computes_on)
         for group in prepared.groups:
-            self._run_group(prepared, group, x, running)
-        wait = self._device.delivered()
+            self._run_group(group, x, states, stats)
+        wait = device.delivered()
 
         def finish() -> None:
             try:
@@ -173,66 +188,28 @@ class Embedder:
                 self._last_end = ended
                 self.stats.add(stats)
 
-        if self._device.limits.group_rows is None:
+        if device.limits.group_rows is None:
             finish()  # it is there already, and time until somebody asks is not the engine's
         else:
             running.wait = finish
         return running
 
-    def _words(self, prepared: Prepared) -> Tensor:
-        """x [words, p] of the call's words and those before them; again, beside fewer lanes, after out of memory."""
-        while True:
-            try:
-                return self._x.upto(prepared.vocabulary, prepared.n_words)
-            except RuntimeError as error:
-                if not self._device.out_of_memory(error):
-                    raise
-                problem = str(error)  # the error holds the memory that it ran out of
-            if not self._device.shrink():
-                raise torch.OutOfMemoryError(problem)
+    def _run_group(self, group: Group, x: Tensor, states: States, stats: EngineStats) -> None:
+        """Fill the group's rows of the call's states."""
+        host = states.rows(group.first_row, len(group.words))
+        buffer = self._device.buffer(host)
 
-    def _run_group(self, prepared: Prepared, group: Group, x: Tensor, running: RunningCall) -> None:
-        """Fill the group's rows of the call's states; smaller groups of fewer lanes after out of memory."""
-        # An attempt's frames hold the buffers that ran out of memory: they must be gone before smaller ones are made.
-        problem = self._attempt(group, x, running)
-        if problem is None:
-            if self._device.computes_on not in running.computed_on:
-                running.computed_on.append(self._device.computes_on)
-            return
-        if not self._device.shrink():
-            raise torch.OutOfMemoryError(problem)
-        for smaller in self._host.groups(prepared.text, group.low, group.high, group.first_row):
-            self._run_group(prepared, smaller, x, running)
+        def run(k: int) -> None:
+            if k == 0:
+                # Here and not in the calling thread, whose own threads would get in the way of the workers'.
+                buffer.put(0, torch.arange(len(group.words), device=x.device), x, send(group.words, x.device))
+            for grid in group.planned[k]:
+                self._run_grid(k, grid, x, buffer, stats)
 
-    def _attempt(self, group: Group, x: Tensor, running: RunningCall) -> str | None:
-        """`_run_group` once; what was said if there was too little memory, otherwise None."""
-        device = self._device
-        host = running.states.rows(group.first_row, len(group.words))
-        planned = group.planned
-        possible = {*device.limits.lane_choices, *device.limits.long_lanes}
-        if any(grid.plan.lanes not in possible for side in planned for grid in side):  # prepared before lanes were halved
-            planned = [self._host.planned(side) for side in group.sides]
-        try:
-            buffer = device.buffer(host)
-            run = partial(self._run_direction, x=x, words=group.words, states=buffer, running=running)
-            device.run([partial(run, k, planned[k]) for k in (0, 1)])
-            device.deliver(buffer, host)
-        except RuntimeError as error:  # torch.OutOfMemoryError is one
-            if not device.out_of_memory(error):
-                raise
-            return str(error)
-        return None
+        self._device.run([partial(run, k) for k in (0, 1)])
+        self._device.deliver(buffer, host)
 
-    def _run_direction(
-        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: States, running: RunningCall
-    ) -> None:
-        if k == 0:
-            # Here and not in the calling thread, whose own threads would get in the way of the workers'.
-            states.put(0, torch.arange(len(words), device=x.device), x, send(words, x.device))
-        for grid in planned:
-            self._run_grid(k, grid, x, states, running)
-
-    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, running: RunningCall) -> None:
+    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, stats: EngineStats) -> None:
         index, row, opening_row = (send(part, x.device) for part in (grid.index, grid.row, grid.opening_row))
         wanted: list[int] = np.diff(grid.bounds).tolist()
         rows, indexes = row.split(wanted), index.split(wanted)  # once, as each view takes the interpreter's lock
@@ -246,5 +223,5 @@ class Embedder:
         for j in range(len(opening)):
             states.put(1 + 2 * j + k, opening_row, opening[j : j + 1], torch.zeros_like(opening_row))
         with self._lock:
-            running.stats.cells += grid.plan.n_cells
-            running.stats.cells_used += grid.plan.n_computed
+            stats.cells += grid.plan.n_cells
+            stats.cells_used += grid.plan.n_computed

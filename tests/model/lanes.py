@@ -5,6 +5,7 @@ model and through the engine, which has no such calls: a lane of sentences is on
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -14,11 +15,10 @@ import torch
 from torch import Tensor
 
 from model.bilm import read_sentence
-from model.engine.embedder import Embedder, EngineStats, RunningCall, SentenceRows, Text
-from model.engine.planning.host import Group
+from model.engine.embedder import Embedder, SentenceRows, Text
+from model.engine.planning.host import Group, planned
 from model.engine.planning.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
 from model.engine.planning.text import BOS_ID, EOS_ID
-from model.engine.states import Wanted
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
@@ -75,14 +75,9 @@ def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) 
     prepared = embedder.prepare(text)
     sentences = bounded(prepared.text.words, text.lengths, BOS_ID, EOS_ID)
     forward, backward, words = carried_rows(sentences, [len(lane) for lane in lanes])
-    planned = [embedder._host.planned(side) for side in (forward, backward)]
-    group = Group(0, len(text), 0, words, (forward, backward), planned)
-    x = embedder._x.upto(prepared.vocabulary, prepared.n_words)
-    wanted = Wanted(tuple(range(embedder.options.n_states)), "float32")
-    states = embedder._device.result(wanted, len(words), embedder.options.projection_dim)
-    assert embedder._attempt(group, x, RunningCall(states, EngineStats())) is None
-    embedder._device.delivered()()
-    each = iter(np.split(np.asarray(states.result()), np.cumsum(text.lengths)[:-1]))
+    group = Group(0, words, [planned(side, prepared.limits) for side in (forward, backward)])
+    states = np.asarray(embedder.run(replace(prepared, groups=[group]), dtype="float32").result())
+    each = iter(np.split(states, np.cumsum(text.lengths)[:-1]))
     return [[next(each) for _ in lane] for lane in lanes]
 
 

@@ -271,8 +271,8 @@ def _ask_engine(work: WorkerContext, call: Call) -> list[ComputedShard]:
     running = None
     if prepared is not None:
         running = work.engine.run(prepared, dtype=dtype, states=work.states)
-    devices = "; ".join(running.computed_on) if running else work.engine.hardware
-    stats |= {"seconds_reading": call.seconds_reading, "cell": work.engine.cell, "device": devices}
+    device = running.computed_on if running else work.engine.hardware
+    stats |= {"seconds_reading": call.seconds_reading, "cell": work.engine.cell, "device": device}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
     return [
         ComputedShard(text, running, end - text.n_asked, stats | {"tokens": text.n_tokens} | _copied(text))

@@ -193,7 +193,7 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
 
 def with_cards(manifest: Manifest, devices: Collection[str]) -> Manifest:
     """``manifest`` with the cards that its shards' markers name: cards and lanes show in the last bits."""
-    computed_on = {name.partition(" ") for device in devices for name in device.split("; ") if name}
+    computed_on = {device.partition(" ") for device in devices}
     job = dict(manifest.job)
     if gpus := sorted({gpu for _, _, gpu in computed_on if gpu}):
         job["gpu"] = "; ".join(gpus)

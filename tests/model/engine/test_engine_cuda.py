@@ -182,7 +182,7 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     with caplog.at_level(logging.WARNING):
         call = model.run(model.prepare([SentenceRows(s, 0, len(s)) for s in SENTENCES]), dtype="float32")
     np.testing.assert_allclose(np.asarray(call.result()), want, rtol=0, atol=1e-6)
-    assert call.computed_on == ["cuda without a GPU, 32 lanes"]
+    assert call.computed_on == "cuda without a GPU, 32 lanes"
     assert lanes[0] == 64
     assert lanes[-1] == 32
     assert f"out of GPU memory: going on with 32 lanes, and {cuda.GROUP_ROWS // 2} rows at once" in caplog.text
@@ -208,7 +208,7 @@ def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeyp
     got = embed(Embedder(tiny, start, replace(SETTINGS, lanes=128)))
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
     assert asked[0] > 300
-    assert sum(rows for rows in asked if rows <= 300) == len(want)
+    assert sum(asked[max(i for i, rows in enumerate(asked) if rows > 300) + 1 :]) == len(want)
 
 
 def test_errors_of_memory_are_told_from_a_lost_device_and_from_others(tiny: BiLMWeights) -> None:
@@ -418,8 +418,8 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
     lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
     window, long = cuda.WINDOW, cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
     limits = Limits([cuda.LANES], window, window * cuda.LANES, (cuda.LONG_LANES,), long, cuda.GROUP_ROWS)
-    host = Host(lambda: limits, 1 << 18, (BOS, EOS))
-    prepared = host.prepare(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), boundaries=False)
+    text = Text.of([SentenceRows(s, 0, len(s)) for s in lines])
+    prepared = Host(1 << 18, (BOS, EOS)).prepare(text, limits, boundaries=False)
     (group,) = prepared.groups
     plans = [grid.plan for side in group.planned for grid in side]
     assert sum(plan.n_computed for plan in plans) > 0.9 * sum(plan.n_cells for plan in plans)

@@ -47,7 +47,7 @@ class Call:
 
     def __init__(self, rows: int, dtype: str, error: Exception | None, computed_on: str) -> None:
         self._rows, self._dtype, self._error = rows, dtype, error
-        self.computed_on = [computed_on]
+        self.computed_on = computed_on
         self.stats = type("Stats", (), {})()
         self.stats.cells = 2 * rows
 
