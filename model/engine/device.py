@@ -5,7 +5,7 @@ does not grow with the length of a sentence or of the corpus. What differs from 
 is a number in an array, so that the same window computes any text.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
@@ -257,7 +257,7 @@ class StoppedError(RuntimeError):
     """A direction ended early because its call was interrupted; whoever interrupted it raises an error of its own."""
 
 
-class Device(ABC):
+class Device:
     """A device with both directions of one model on it, and the pool that runs them at once; results in ordinary memory."""
 
     device: torch.device  # where tables and states are
