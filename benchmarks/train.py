@@ -11,16 +11,17 @@ from model.files.registry import SMALL_OPTIONS
 from model.training.corpus import Corpus
 from model.training.trainer import Recipe, Trainer
 
-TYPES, WARM_UP, BATCHES, ROUNDS = 100_000, 5, 20, 3
+TYPES, WARM_UP, ROUNDS = 100_000, 5, 3
 
 
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
     parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
+    parser.add_argument("--batches", type=int, default=20, help="of a round (default: 20)")
     args = parser.parse_args()
     recipe = Recipe(lanes=args.lanes, sampled=1024)
-    text = take(made_up_text(TYPES), (ROUNDS * BATCHES + WARM_UP + 1) * recipe.lanes * recipe.unroll)
+    text = take(made_up_text(TYPES), (ROUNDS * args.batches + WARM_UP + 1) * recipe.lanes * recipe.unroll)
     corpus = Corpus.encode(iter(text), TYPES, made_up_words(TYPES).tolist())
     trainer = Trainer.fresh(SMALL_OPTIONS, recipe, corpus, args.device)
     steps = trainer.train()
@@ -33,7 +34,7 @@ def main() -> None:
     rates = []
     for _ in range(ROUNDS):
         before = trainer.progress.tokens
-        taken = seconds(lambda: train(BATCHES))
+        taken = seconds(lambda: train(args.batches))
         rates.append((trainer.progress.tokens - before) / taken)
     print(f"{machine()}; {recipe.lanes} lanes, {recipe.sampled} negatives: {statistics.median(rates):,.0f} tokens/s")
 

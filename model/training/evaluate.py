@@ -66,7 +66,7 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
             inside = positions < n - 1
             read, following = row[positions.clip(max=n - 2)], row[positions.clip(max=n - 2) + 1]
             words, inputs = np.unique(read, return_inverse=True)
-            x = network.word_vectors(torch.from_numpy(characters[words].astype(np.int64)).to(network.device))
+            x = network.word_vectors(torch.from_numpy(characters[words]))
             inputs_t = torch.from_numpy(inputs.reshape(read.shape)).to(network.device)
             h, state = network.direction(direction, F.embedding(inputs_t, x), state)  # [T, B, p]
             counted = inside & (following != opener)

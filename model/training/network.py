@@ -74,13 +74,13 @@ class Network:
             for _ in range(self.options.n_layers)
         ]
 
-    def word_vectors(self, characters: Tensor, windows: int | None = None) -> Tensor:
-        """x [n, p] in `dtype` of words given as ids [n, 50], see `convolve`; equal to `model.bilm.char_cnn`."""
+    def word_vectors(self, characters: Tensor) -> Tensor:
+        """x [n, p] in `dtype` of words given as ids [n, 50] on the CPU; equal to `model.bilm.char_cnn`."""
         n_conv = len(self.options.filters)
         weights = [self.parameters[f"conv{i}.weight"] for i in range(n_conv)]
         bias = torch.cat([self.parameters[f"conv{i}.bias"] for i in range(n_conv)])
         activate = torch.relu if self.options.activation == "relu" else torch.tanh
-        pooled = convolve(characters, self.parameters["char_embed"], weights, windows)  # [n, filters]
+        pooled = convolve(characters, self.parameters["char_embed"], weights)  # [n, filters]
         x = activate(pooled + bias).to(self.dtype)
         for k in range(self.options.n_highway):
             x = self._highway(x, f"highway{k}")
@@ -116,58 +116,35 @@ class Network:
         return BiLMWeights(self.options, {name: value.detach().float().cpu().clone() for name, value in self.parameters.items()})
 
 
-def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], windows: int | None = None) -> Tensor:
+def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """The largest product of each filter over all windows of words [n, 50], bias and activation not applied → [n, Σf].
 
-    A window of nothing but padding stands for all others of that kind.
+    A window of nothing but padding stands for all others of that kind: one more than the longest word's characters are looked at.
 
     Args:
+        characters: on the CPU.
         char_embed: [262, d_char].
         weights: of each convolution, [f, d_char, width].
-        windows: that are looked at, one more than the longest word's characters or 50; None = as many as these words need.
     """
     length, widest = characters.shape[1], max(weight.shape[2] for weight in weights)
-    if windows is None:
-        windows = min(length, int((characters != PADDING_ID).sum(1).max()) + 1)
+    windows = min(length, int((characters != PADDING_ID).sum(1).max()) + 1)
     # All convolutions as one of the greatest width w, [f, w · d_char].
     merged = torch.cat([F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]).transpose(1, 2).flatten(1)
     over = max(0, windows + widest - 1 - length)  # ids that the last windows want behind a word's end
-    ids = F.pad(characters[:, : windows + widest - 1].long(), (0, over), value=PADDING_ID)
-    products = _Windows.apply(ids, char_embed, widest) @ merged.t()  # [n, windows, f]
+    ids = F.pad(characters[:, : windows + widest - 1].long(), (0, over), value=PADDING_ID).to(char_embed.device)
+    products = table_rows(char_embed, ids.unfold(1, widest, 1)).flatten(2) @ merged.t()  # [n, windows, f]
     if over:
-        # Made on the device: a graph can't copy from the host.
         last = torch.cat([torch.full((len(part),), length - part.shape[2], device=ids.device) for part in weights])  # [f]
         products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > last, -torch.inf)
     return products.amax(1)
 
 
-class _Windows(torch.autograd.Function):
-    """The characters' vectors in each window of a word.
+def table_rows(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table [n, d] by index int64 [...] → [..., d], with a gradient that adds up in one order.
 
-    PyTorch's own gradient of an embedding adds up in an order that differs from run to run on a GPU; a product does not.
+    PyTorch's gradient of an embedding does not on a GPU, and that of indexing does not on a CPU.
     """
-
-    @staticmethod
-    def forward(ctx: Any, ids: Tensor, char_embed: Tensor, width: int) -> Tensor:
-        """ids int64 [n, windows + w - 1], char_embed [262, d_char], w → [n, windows, w · d_char]."""
-        ctx.save_for_backward(ids)
-        ctx.shape, ctx.width = char_embed.shape, width
-        return F.embedding(ids.unfold(1, width, 1), char_embed).flatten(2)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """gradient [n, windows, w · d_char] → that of char_embed."""
-        (ids,) = ctx.saved_tensors
-        parts = gradient.unflatten(2, (ctx.width, -1)).unbind(2)  # w of [n, windows, d_char]
-        shifted = [F.pad(part, (0, 0, k, ctx.width - 1 - k)) for k, part in enumerate(parts)]
-        total = torch.stack(shifted).sum(0)  # [n, windows + w - 1, d_char]
-        return None, sum_by_index(total.flatten(0, 1), ids.flatten(), ctx.shape[0]), None
-
-
-def sum_by_index(values: Tensor, index: Tensor, n: int) -> Tensor:
-    """values [m, d], index int64 [m] → [n, d], the sums of the values with each index, by one product."""
-    hot = torch.arange(n, device=index.device)[:, None] == index  # [n, m]
-    return hot.to(values.dtype) @ values
+    return table[index] if table.is_cuda else F.embedding(index, table)
 
 
 class LSTMRecurrence(torch.autograd.Function):

@@ -25,9 +25,8 @@ from model.training.steps import (
     DirectionBatch,
     DirectionResult,
     GraphedDirection,
-    GraphedWords,
-    PlainWords,
     State,
+    Words,
     direction_step,
 )
 
@@ -116,10 +115,9 @@ class Trainer:
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
-        on_gpu = self.network.device.type == "cuda"
-        self._words = GraphedWords(self.network) if on_gpu else PlainWords(self.network)
+        self._words = Words(self.network)
         self._graphed: list[GraphedDirection] = []
-        if on_gpu:
+        if self.network.device.type == "cuda":
             self._graphed = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]
 
     @classmethod

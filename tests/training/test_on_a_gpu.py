@@ -8,82 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from model.characters import PADDING_ID, char_ids
 from model.options import DIRECTIONS, BiLMOptions
-from model.training import softmax, steps
+from model.training import softmax
 from model.training.corpus import Corpus, Epoch
-from model.training.network import Network, initial_parameters, sum_by_index
-from model.training.steps import (
-    WINDOWS,
-    WORDS,
-    DirectionBatch,
-    DirectionResult,
-    GraphedDirection,
-    GraphedWords,
-    _Graphs,
-    direction_step,
-    read_words,
-)
+from model.training.steps import DirectionBatch, DirectionResult, GraphedDirection, direction_step
 from model.training.trainer import Recipe, Trainer
-
-SHORT = ["a", "bird", "x" * 12, "", "é"]
-# One window more than characters: 47 of them, and the last ones reach behind the 50 ids a word has.
-LONG = [*SHORT, "x" * 43, "y" * 46, "z" * 47, "w" * 90]
-
-
-def test_graphs_of_the_shapes_used_last_are_kept(small_options: BiLMOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    captured: list[tuple[int, int]] = []
-
-    class Graph:
-        def replay(self) -> None: ...
-
-    def capture(self: GraphedWords, n: int, windows: int, characters: torch.Tensor, inputs: torch.Tensor) -> _Graphs:
-        captured.append((n, windows))
-        read = torch.tensor(float(len(captured)))
-        ids = torch.empty(n, characters.shape[1], dtype=characters.dtype)
-        return _Graphs(ids, inputs.clone(), read, read, [], Graph(), Graph())  # type: ignore[arg-type]
-
-    monkeypatch.setattr(GraphedWords, "_captured", capture)
-    monkeypatch.setattr(steps, "SHAPES", 2)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    words = GraphedWords(Network(small_options, initial_parameters(small_options, 1), torch.float32))
-    inputs = torch.zeros(2, 3, 4, dtype=torch.int64)
-    one, two, three = (torch.from_numpy(char_ids(["a"] * n)) for n in (1, WORDS + 1, 2 * WORDS + 1))
-    answers = [float(words.forward(characters, inputs)) for characters in (one, two, one, three, one, two)]
-    assert answers == [1, 2, 1, 3, 1, 4]  # the second shape gave way to the third
-    assert captured == [(n * WORDS, WINDOWS[0]) for n in (1, 2, 3, 2)]
-    assert len(words._graphs) == 2
-
-
-@pytest.mark.parametrize(("words", "windows"), [(SHORT, WINDOWS[0]), ([*SHORT, "x" * 43], WINDOWS[-1]), (LONG, 50)])
-def test_words_rounded_up_to_a_shape_give_what_words_as_they_are_give(
-    words: list[str], windows: int, small_options: BiLMOptions
-) -> None:
-    ids = torch.from_numpy(char_ids(words))
-    assert int((ids != PADDING_ID).sum(1).max()) < windows or windows == 50
-    parameters = {name: value.double().requires_grad_() for name, value in initial_parameters(small_options, 1).items()}
-    network = Network(small_options, parameters, torch.float64)
-    ours = [value for name, value in parameters.items() if not name.startswith("lstm")]
-    generator = torch.Generator().manual_seed(2)
-    inputs = torch.randint(0, len(words), (2, 3, 4), generator=generator)
-    more = torch.full((3, ids.shape[1]), PADDING_ID, dtype=ids.dtype)
-    want = F.embedding(inputs, network.word_vectors(ids))
-    got = read_words(network, torch.cat([ids, more]), inputs, windows)
-    torch.testing.assert_close(got, want)
-    upstream = torch.randn(want.shape, generator=generator, dtype=torch.float64)
-    gradients = zip(torch.autograd.grad(got, ours, upstream), torch.autograd.grad(want, ours, upstream), strict=True)
-    for mine, theirs in gradients:
-        torch.testing.assert_close(mine, theirs)
-
-
-def test_a_sum_by_index_is_the_sum() -> None:
-    generator = torch.Generator().manual_seed(0)
-    values, index = torch.randn(40, 3, generator=generator), torch.randint(0, 6, (40,), generator=generator)
-    want = torch.zeros(7, 3).index_add_(0, index, values)
-    torch.testing.assert_close(sum_by_index(values, index, 7), want)
 
 
 def test_buffers_that_stay_hold_one_batch_after_the_other(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
