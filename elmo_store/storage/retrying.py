@@ -2,8 +2,8 @@
 
 import errno
 import itertools
+import logging
 import random
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +15,7 @@ DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a
 LONGEST_PAUSE_SECONDS = 15.0
 LOCAL_ATTEMPTS, LOCAL_PAUSE_SECONDS = 4, 1.0  # waiting helps little there
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 # What no repetition mends.
 _FINAL = (
@@ -29,30 +30,10 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, _FINAL) and getattr(error, "errno", None) not in _FINAL_NUMBERS
 
 
-class RetryCount:
-    """Retries since they were last taken; thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n = 0
-
-    def add(self) -> None:
-        """Count a retry."""
-        with self._lock:
-            self._n += 1
-
-    def take(self) -> int:
-        """The count, which starts again at 0."""
-        with self._lock:
-            n, self._n = self._n, 0
-            return n
-
-
 def retry(
     work: Callable[[], T],
     *,
     local: bool,
-    count: RetryCount | None = None,
     transient: Callable[[BaseException], bool] = is_transient,
     attempts: int | None = None,
 ) -> T:
@@ -68,8 +49,7 @@ def retry(
         except BaseException as error:
             if attempt == most or (most is None and time.monotonic() >= deadline) or not transient(error):
                 raise
-        if count is not None:
-            count.add()
+            _log.info("trying again: %r", error)
         time.sleep(random.uniform(0, min(longest, first * 2.0 ** min(attempt, 30))))
     raise AssertionError
 
@@ -77,14 +57,14 @@ def retry(
 class Retrying:
     """Objects whose every call is retried as `retry` does; typed as what it wraps, see `retried`."""
 
-    def __init__(self, objects: Any, *, local: bool, count: RetryCount) -> None:
-        self._objects, self._local, self._count = objects, local, count
+    def __init__(self, objects: Any, *, local: bool) -> None:
+        self._objects, self._local = objects, local
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._objects, name)
-        return lambda *args, **options: retry(partial(call, *args, **options), local=self._local, count=self._count)
+        return lambda *args, **options: retry(partial(call, *args, **options), local=self._local)
 
 
-def retried(objects: T, *, local: bool, count: RetryCount) -> T:
-    """``objects`` whose every call is retried, and counted."""
-    return cast(T, Retrying(objects, local=local, count=count))
+def retried(objects: T, *, local: bool) -> T:
+    """``objects`` whose every call is retried."""
+    return cast(T, Retrying(objects, local=local))

@@ -1,8 +1,7 @@
 """A location that stores are read from and written to: a value that is cheap to make and to pickle.
 
 This is the one interface by which objects are read and written. They are on a local disk or in an object store, which each
-process opens when it first needs them. A root may belong to an owner, such as the run of a job, who allows what is written there
-and counts what is retried.
+process opens when it first needs them. A root may belong to an owner, such as the run of a job, who allows what is written there.
 """
 
 import builtins
@@ -26,7 +25,7 @@ from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
 from elmo_store.storage.objects import Before, Listed, nothing
-from elmo_store.storage.retrying import RetryCount, retried
+from elmo_store.storage.retrying import retried
 
 T = TypeVar("T")
 Objects = LocalDisk | ObjectStore
@@ -34,11 +33,6 @@ Objects = LocalDisk | ObjectStore
 
 class Owner(Protocol):
     """Who may write to a root; pickled with it."""
-
-    @property
-    def retries(self) -> RetryCount:
-        """Counts the retries of this process."""
-        ...
 
     def opens(self) -> None:
         """Called when this process first uses a root of this owner."""
@@ -122,7 +116,7 @@ class Root:
             is_local = isinstance(filesystem, LocalFileSystem)
             objects: Objects = LocalDisk(folder) if is_local else ObjectStore(filesystem, folder, self._location)
             if self.owner is not None:
-                objects = retried(objects, local=is_local, count=self.owner.retries)
+                objects = retried(objects, local=is_local)
             opened = self._opened = _Opened(os.getpid(), filesystem, folder, is_local, objects)
             if self.owner is not None:
                 self.owner.opens()

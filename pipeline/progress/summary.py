@@ -58,8 +58,6 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
             f"{quantity(known, 'sentence')} ({quantity(int(sums['known_rows']), 'row')}) in the collection already: they are in "
             "it twice now; their vectors were copied, not computed"
         )
-    if retries := int(sums.get("retries", 0)):
-        rows["storage"] = f"{retries:,} requests failed in passing and were repeated"
     return rows
 
 

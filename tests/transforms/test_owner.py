@@ -20,10 +20,10 @@ from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
 from elmo_store.storage.objects import TEMPORARY_PREFIX
 from elmo_store.storage.process import Process
-from elmo_store.storage.retrying import RetryCount, retry
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from transforms.runtime import owner
-from transforms.runtime.owner import Here, Run, owned, retries_of, run_of
+from transforms.runtime.owner import Here, Run, owned, run_of
 from transforms.runtime.work import PLAN
 
 
@@ -139,7 +139,6 @@ def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, m
     assert not failures
     assert max(pauses) <= owner.HEARTBEAT_SECONDS
     assert len(pauses) < 10 * (2 + 4 + 8) + 2  # of a tenth of a second each: sooner than the next regular one
-    assert retries_of(root).take() == 0
 
 
 @pytest.mark.parametrize("url", ["", "memory://looks"])
@@ -220,19 +219,18 @@ class Failing:
         return b"answer"
 
 
-def test_what_may_pass_is_tried_again_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = RetryCount()
+def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Failing(OSError("reset"), TimeoutError(), ConnectionError())
-    assert retry(work, local=True, count=count) == b"answer"
-    assert (work.calls, count.take(), count.take()) == (4, 3, 0)
+    assert retry(work, local=True) == b"answer"
+    assert work.calls == 4
 
     class HttpError(Exception):  # filesystems have errors of their own
         pass
 
     monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.01)
     work = Failing(*[HttpError("503")] * 20)
-    assert retry(work, local=False, count=count) == b"answer"
-    assert (work.calls, count.take()) == (21, 20)
+    assert retry(work, local=False) == b"answer"
+    assert work.calls == 21
 
 
 def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,21 +315,3 @@ def test_a_process_that_uses_a_root_ends_with_its_launcher(tmp_path: Path) -> No
             worker.kill()
             launcher.kill()
             launcher.wait()
-
-
-def test_retries_are_counted_where_they_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process has one count for a run, whichever copy of its root is used; another run and a root of no run count apart."""
-    root = held(tmp_path)
-    copy: Root = pickle.loads(pickle.dumps(root))
-    retries_of(root).take()  # of other tests, whose run has the same name
-    real, failures = LocalDisk.stat, [OSError("reset")] * 2
-
-    def torn(self: LocalDisk, rel: str) -> Any:
-        if failures:
-            raise failures.pop()
-        return real(self, rel)
-
-    monkeypatch.setattr(LocalDisk, "stat", torn)
-    assert copy.size("a") is None
-    others = (owned(Root(tmp_path), "another run"), Root(tmp_path))
-    assert [retries_of(one).take() for one in (*others, root, copy)] == [0, 0, 2, 0]

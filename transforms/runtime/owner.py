@@ -18,7 +18,7 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.storage import lease
 from elmo_store.storage.lease import look_seconds, worker_heartbeat
 from elmo_store.storage.process import Process
-from elmo_store.storage.retrying import RetryCount, retry
+from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from transforms.runtime.ended import introduce
 from transforms.runtime.versions import check_versions
@@ -45,11 +45,10 @@ def _now() -> float:
 class Here:
     """What this process knows of a run, for all copies of it. Times are of `_now`.
 
-    ``retries`` of a stage without a result are left to the next stage's. Workers that first write together beat at other times.
+    Workers that first write together beat at other times.
     """
 
     def __init__(self, process: Process) -> None:
-        self.retries = RetryCount()
         self.heartbeat = worker_heartbeat(process)
         self.looked = _NEVER  # at the lease, which was the run's
         self.beats_at: float | None = None  # from the first write on
@@ -77,11 +76,6 @@ class Run:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Run, (self._root, self.name, self._launcher)
-
-    @property
-    def retries(self) -> RetryCount:
-        """Counts the retries of this process."""
-        return self.here.retries
 
     @property
     def is_of_an_engine(self) -> bool:
@@ -141,7 +135,7 @@ class Run:
     def release(self) -> None:
         """Give the lease back: the run's last write."""
         self.here.looked = _NEVER
-        retry(partial(lease.release, self._root, self.name), local=self._root.is_local, count=self.retries)
+        retry(partial(lease.release, self._root, self.name), local=self._root.is_local)
 
     def is_lost(self, seconds: float) -> bool:
         """Whether another run owns the output, or none: by a look at most ``seconds`` old. False if it can't be told now."""
@@ -171,16 +165,11 @@ def run_name(root: Root) -> str:
     return "" if run is None else run.name
 
 
-def retries_of(root: Root) -> RetryCount:
-    """What counts the retries of this process at ``root``; nothing is counted where no run writes."""
-    return RetryCount() if root.owner is None else root.owner.retries
-
-
 def writable(root: Root) -> bool:
     """Whether the run of ``root`` still owns it."""
     try:
         if root.owner is not None:
-            retry(partial(root.owner.confirm, ""), local=root.is_local, count=root.owner.retries)
+            retry(partial(root.owner.confirm, ""), local=root.is_local)
     except LeaseLostError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What tasks come to, the counters they add to, and what leaves a job incomplete.
+"""What tasks come to, and what leaves a job incomplete.
 
 Results are small and picklable: numbers and a few errors, however large the corpus. A problem (input files that can't be read,
 too many refused records, missing shards) is raised, and left as text in the scratch area: on a cluster the launcher sees no
@@ -8,23 +8,19 @@ worker's exception.
 import json
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-import apache_beam as beam
-
-from elmo_store.format.markers import ShardMarker, checksum_of_runs
+from elmo_store.format.markers import checksum_of_runs
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ScratchPart
 from transforms.runtime.work import BAD, PROBLEM, REFUSED
 
-NAMESPACE = "elmo_store"  # of every Beam counter of this package
 ERRORS_SHOWN = 5
 SHARDS_SHOWN = 10
 FILES_SHOWN = 20
 REASONS_SHOWN = 3
-NOT_SUMMED = frozenset({"finished", "call_began"})  # of the numbers in a marker's stats, those that are not sums over shards
 
 
 class IncompleteJobError(RuntimeError):
@@ -32,32 +28,10 @@ class IncompleteJobError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class ShardResult:
-    """What became of one shard: numbers for the counters, and the error if it is not in the store."""
-
-    shard: int
-    error: str | None = None
-    stats: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, marker: ShardMarker, n_retries: int) -> "ShardResult":
-        """That of a shard that is written: the numbers of its marker that can be summed."""
-        sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
-        return cls(marker.shard, None, sums | {"storage_retries": n_retries})
-
-    @classmethod
-    def failed(cls, shard: int, doing: str, error: Exception, n_retries: int) -> "ShardResult":
-        last = traceback.extract_tb(error.__traceback__)[-1:]
-        line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-        return cls(shard, f"{doing}: {type(error).__name__}: {error}{line}", {"storage_retries": n_retries})
-
-
-@dataclass(frozen=True)
 class Outcome:
     """What tasks of a run came to, and what a look at the store found: digests of runs of shards, sums over shards' markers."""
 
     errors: tuple[str, ...] = ()  # a few of them
-    n_retries: int = 0  # of storage
     digests: tuple[tuple[int, str], ...] = ()  # first shard of a run, digest of its markers
     n_missing: int = 0
     missing: tuple[int, ...] = ()  # a few of these shards
@@ -70,7 +44,6 @@ class Outcome:
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
             tuple(sorted({*self.errors, *other.errors}))[:ERRORS_SHOWN],
-            self.n_retries + other.n_retries,
             self.digests + other.digests,
             self.n_missing + other.n_missing,
             tuple(sorted(self.missing + other.missing)[:SHARDS_SHOWN]),
@@ -81,6 +54,13 @@ class Outcome:
             self.devices | other.devices,
         )
 
+    @classmethod
+    def failed(cls, shard: int, doing: str, error: Exception) -> "Outcome":
+        """That of a shard which is not in the store."""
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
+        return cls((f"shard {shard}, {doing}: {type(error).__name__}: {error}{line}",))
+
     @property
     def checksum(self) -> str:
         """Over all shards, as the manifest has it."""
@@ -90,23 +70,6 @@ class Outcome:
 def total(outcomes: Iterable[Outcome]) -> Outcome:
     """The sum of ``outcomes``."""
     return sum(outcomes, Outcome())
-
-
-def counted(result: ShardResult) -> Outcome:
-    """Add one shard's numbers to the Beam counters (seconds as whole milliseconds); returns what it came to."""
-    add("shards_failed" if result.error else "shards_written", 1)
-    for name, value in result.stats.items():
-        if "seconds" in name:
-            add(name.replace("seconds", "milliseconds"), 1000 * value)
-        elif isinstance(value, int | float):
-            add(name, value)
-    errors = () if result.error is None else (f"shard {result.shard}, {result.error}",)
-    return Outcome(errors, int(result.stats.get("storage_retries", 0)))
-
-
-def add(counter: str, value: float) -> None:
-    """Add ``value``, as a whole number, to a Beam counter of this package."""
-    beam.metrics.Metrics.counter(NAMESPACE, counter).inc(round(value))
 
 
 def stop(root: Root, lines: Iterable[str], kind: str = "") -> NoReturn:

@@ -8,19 +8,18 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 import pyarrow as pa
 
 from elmo_store.storage.root import Root
 from transforms.runtime.owner import is_of_the_data, run_name, run_of
-from transforms.runtime.results import ShardResult
 from transforms.runtime.work import BROKEN_EXIT, DEVICE
 
 FAILURES_IN_A_ROW = 3
 LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
-SECONDS = ("seconds_reading", "seconds_computing", "seconds_idle", "seconds_writing")  # of a shard, in its marker
+LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
 _log = logging.getLogger(__name__)
 
 
@@ -40,20 +39,6 @@ def this_worker() -> str:
 def run_stats(root: Root, stats: Mapping[str, float | str]) -> dict[str, float | str]:
     """``stats`` of a shard, with the process that writes it (host:pid) and its run."""
     return {**stats, "worker": this_worker(), "run": run_name(root)}
-
-
-def log_pace(results: Sequence[ShardResult]) -> None:
-    """A line about shards that are done: engines collect what workers log."""
-    if not results:
-        return
-    shards, n_failed = sorted(result.shard for result in results), sum(result.error is not None for result in results)
-    sums = {name: sum(result.stats.get(name, 0.0) for result in results) for name in ("tokens", *SECONDS)}
-    reading, computing, idle, writing = (sums[name] for name in SECONDS)
-    _log.info(
-        "%s: shards %d to %d%s, %s tokens%s; read %.1f s, computed %.1f s, wrote %.1f s, device idle %.1f s",
-        this_worker(), shards[0], shards[-1], f" ({n_failed} failed)" if n_failed else "", f"{sums['tokens']:,.0f}",
-        f", {sums['tokens'] / computing:,.0f} tokens/s" if computing else "", reading, computing, writing, idle,
-    )  # fmt: skip
 
 
 class Health:

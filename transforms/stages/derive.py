@@ -36,10 +36,9 @@ from elmo_store.writer import (
     write_part_group,
     write_shard,
 )
-from transforms.runtime.owner import retries_of
-from transforms.runtime.results import Outcome, ShardResult, counted
+from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN
-from transforms.runtime.worker import Health, log_pace, run_stats
+from transforms.runtime.worker import Health, run_stats
 from transforms.stages.plan import BEGUN, SHARDS, ShardTask, grouped, id_runs, is_planned, shards_per_task, write_plan
 
 PARTS = "parts"
@@ -79,15 +78,15 @@ def put_texts(task: TextTask, source: StoreReader, target: Root) -> Outcome:
     (folder, number), manifest, plan = task, read_manifest(target), str(target.get_json(PLAN)["id"])
     if not isinstance(source, CollectionReader):
         marker = (read_part_group_marker if folder == layout.PART_GROUPS else read_ids_marker)(source.root, number)
-        retry(partial(copy_marked, marker, source.root, target, plan), local=source.root.is_local, count=retries_of(target))
-        return Outcome(n_retries=retries_of(target).take())
+        retry(partial(copy_marked, marker, source.root, target, plan), local=source.root.is_local)
+        return Outcome()
     if folder == layout.PART_GROUPS:
         write_part_group(target, manifest, source, number, more_columns(source), partial(rejects_in, source), plan)
     else:
         bits = layout.id_bits(manifest.sizes.sentences)
         size = (1 << bits) // id_runs(manifest.sizes.sentences)
         write_kept_ids(target, source, number, range(number * size, (number + 1) * size), bits, plan)
-    return Outcome(n_retries=retries_of(target).take())
+    return Outcome()
 
 
 class DeriveShards(beam.DoFn):
@@ -103,29 +102,24 @@ class DeriveShards(beam.DoFn):
     def process(self, element: list[ShardTask]) -> Iterator[Outcome]:
         if self._manifest is None:
             self._manifest = read_manifest(self._target)
-        results = []
         for task in element:
             try:
-                result = self._derive(task.shard, self._manifest)
+                self._derive(task.shard, self._manifest)
             except LeaseLostError:
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 self._health.failed("deriving", error)
-                result = ShardResult.failed(task.shard, "deriving", error, retries_of(self._target).take())
                 self._health.check()
+                yield Outcome.failed(task.shard, "deriving", error)
             else:
                 self._health.succeeded()
-            results.append(result)
-            yield counted(result)
-        log_pace(results)
+                yield Outcome()
 
-    def _derive(self, shard: int, manifest: Manifest) -> ShardResult:
+    def _derive(self, shard: int, manifest: Manifest) -> None:
         began = time.perf_counter()
-        retries = retries_of(self._target)
-        text, rows = retry(partial(_read, self._source, manifest, shard), local=self._source.root.is_local, count=retries)
+        text, rows = retry(partial(_read, self._source, manifest, shard), local=self._source.root.is_local)
         stats = {"tokens": text.n_tokens(manifest.boundaries), "seconds_reading": time.perf_counter() - began}
-        marker = write_shard(self._target, manifest, text, rows, plan_id(manifest), run_stats(self._target, stats))
-        return ShardResult.of(marker, retries.take())
+        write_shard(self._target, manifest, text, rows, plan_id(manifest), run_stats(self._target, stats))
 
 
 def _read(store: StoreReader, manifest: Manifest, shard: int) -> tuple[RowText, Array | Int8Rows]:

@@ -37,8 +37,8 @@ from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from transforms.runtime.owner import is_of_the_data, retries_of
-from transforms.runtime.results import Outcome, ShardResult, counted, total
+from transforms.runtime.owner import is_of_the_data
+from transforms.runtime.results import Outcome, total
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import (
@@ -46,7 +46,6 @@ from transforms.runtime.worker import (
     WorkerError,
     claim_device,
     end_where_replaced,
-    log_pace,
     release_memory,
     run_stats,
     share_lock,
@@ -95,9 +94,7 @@ class EmbedShards(beam.DoFn):
             yield WindowedValue(self._outcome(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
     def _outcome(self) -> Outcome:
-        results = self._worker.results(self._calls.popleft())
-        log_pace(results)
-        return total(map(counted, results))
+        return self._worker.outcome(self._calls.popleft())
 
 
 def load_worker(job: Job) -> "ShardWorker":
@@ -193,9 +190,9 @@ class WorkerContext:
     health: Health
     known: KnownSentences | None = None
 
-    def failed(self, shard: int, doing: str, error: Exception) -> ShardResult:
+    def failed(self, shard: int, doing: str, error: Exception) -> Outcome:
         self.health.failed(doing, error)
-        return ShardResult.failed(shard, doing, error, retries_of(self.root).take())
+        return Outcome.failed(shard, doing, error)
 
     def prepare(self, texts: Sequence[ShardText]) -> Prepared:
         """What the host can do for a call beforehand."""
@@ -204,12 +201,12 @@ class WorkerContext:
 
 @dataclass(frozen=True)
 class Call:
-    """Shards that go to the engine at once; ``ended`` are those that were done already or could not be read."""
+    """Shards that go to the engine at once; ``failed`` are those that could not be read."""
 
     texts: list[ShardText]
     prepared: Prepared | None  # None: it could not be prepared
     seconds_reading: float  # a shard
-    ended: list[ShardResult]
+    failed: list[Outcome]
 
 
 @dataclass(frozen=True)
@@ -226,29 +223,27 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
     """The texts of ``tasks``, prepared for the engine. One thread reads."""
     began = time.perf_counter()
     texts: list[ShardText] = []
-    ended: list[ShardResult] = []
+    failed: list[Outcome] = []
     for task in tasks:
         try:
             marker = marker_of_plan(read_marker, work.root, task.shard, work.plan)
-            if marker is not None and marker.stats.get("run") == work.run_id:  # of an attempt that its runner lost
-                ended.append(ShardResult(task.shard))
-            else:
+            if marker is None or marker.stats.get("run") != work.run_id:  # otherwise of an attempt that its runner lost
                 text = read_shard(work.read_part, task, work.manifest.boundaries)
                 texts.append(text if work.known is None else work.known.of(text))
         except LeaseLostError:
             raise
         except Exception as error:  # whatever it is, it must not take the other shards down
-            ended.append(work.failed(task.shard, "reading", error))
+            failed.append(work.failed(task.shard, "reading", error))
     seconds = (time.perf_counter() - began) / max(1, len(tasks))
     try:
         prepared = work.prepare(texts) if any(text.n_asked for text in texts) else None
     except Exception:  # which of the shards it is shows when each is computed by itself
         prepared = None
-    return Call(texts, prepared, seconds, ended)
+    return Call(texts, prepared, seconds, failed)
 
 
-def compute(work: WorkerContext, call: Call, *, once_more: bool = True) -> list[ComputedShard | ShardResult]:
-    """Ask the engine for the shards of ``call`` at once, one by one if that fails; results are failures."""
+def compute(work: WorkerContext, call: Call, *, once_more: bool = True) -> list[ComputedShard | Outcome]:
+    """Ask the engine for the shards of ``call`` at once, one by one if that fails; outcomes are failures."""
     if not call.texts:
         return []
     try:
@@ -285,7 +280,7 @@ def _copied(text: ShardText) -> dict[str, int]:
     return {} if known is None else {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
 
 
-def write(work: WorkerContext, shard: ComputedShard) -> ShardResult:
+def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     """Wait for the states of ``shard``, then write them."""
     task, running, stats = shard.text.task, shard.running, shard.stats
     try:
@@ -306,13 +301,13 @@ def write(work: WorkerContext, shard: ComputedShard) -> ShardResult:
         computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
         states = merged(shard.text.known, computed)  # [n_rows, kept, p]
         text = shard.text.rows()
-        marker = write_shard(work.root, work.manifest, text, states, work.plan, run_stats(work.root, stats))
+        write_shard(work.root, work.manifest, text, states, work.plan, run_stats(work.root, stats))
     except LeaseLostError:
         raise
     except Exception as error:
         return work.failed(task.shard, "writing", error)
     work.health.succeeded()
-    return ShardResult.of(marker, retries_of(work.root).take())
+    return Outcome()
 
 
 class ShardWorker:
@@ -344,7 +339,7 @@ class ShardWorker:
     def begin(self, tasks: Sequence[ShardTask]) -> int:
         """Read the shards of ``tasks`` while the last ones are computed, and have the engine begin with them.
 
-        Returns a number for `results` when they may still be computed and written.
+        Returns a number for `outcome` when they may still be computed and written.
         """
         number = next(self._numbers)
         self._started[number] = self._begin(tasks)
@@ -355,8 +350,8 @@ class ShardWorker:
         call = self._started[number]
         return call.done() and (call.exception() is not None or all(write.done() for write in call.result().writes))
 
-    def results(self, number: int) -> list[ShardResult]:
-        """What became of every shard of the task, once all of them are in the store, or failed. Asked once.
+    def outcome(self, number: int) -> Outcome:
+        """What became of the shards of the task, once all of them are in the store, or failed. Asked once.
 
         DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed. A
         process that an engine would go on giving work to ends. WorkerBrokenError after `FAILURES_IN_A_ROW`, LeaseLostError if
@@ -364,13 +359,12 @@ class ShardWorker:
         """
         try:
             computed = self._started.pop(number).result()
-            results = computed.ended + [write.result() for write in computed.writes]
-            if results:
-                self._work.health.check()
+            outcome = total([*computed.failed, *(write.result() for write in computed.writes)])
+            self._work.health.check()
         except DeviceLostError as error:
             end_where_replaced(self._job.root, error)
             raise
-        return results
+        return outcome
 
     def _begin(self, tasks: Sequence[ShardTask]) -> "Future[_Computed]":
         with self._turn:
@@ -388,14 +382,14 @@ class ShardWorker:
         work = self._work
         work.health.check()
         shards = compute(work, call)
-        ended = call.ended + [shard for shard in shards if isinstance(shard, ShardResult)]
+        failed = call.failed + [shard for shard in shards if isinstance(shard, Outcome)]
         computed = [shard for shard in shards if isinstance(shard, ComputedShard)]
-        return _Computed(ended, [self._writers.submit(write, work, shard) for shard in computed])
+        return _Computed(failed, [self._writers.submit(write, work, shard) for shard in computed])
 
 
 @dataclass(frozen=True)
 class _Computed:
     """A task whose states are computed, or asked for."""
 
-    ended: list[ShardResult]  # of shards that were done already, or failed
-    writes: list[Future[ShardResult]]  # of all others
+    failed: list[Outcome]
+    writes: list[Future[Outcome]]  # of all others

@@ -15,7 +15,6 @@ from apache_beam.pvalue import PCollection
 from apache_beam.utils.shared import Shared
 
 from model.engine.loaded import LoadedModel
-from transforms.runtime.results import add
 
 BATCH_TOKENS = 16_384  # of one call of the engine: enough to fill its lanes
 Element = tuple[Any, Sequence[str]]
@@ -78,4 +77,3 @@ class _Embed(beam.DoFn):
         sentences = [tokens for _, tokens in element]
         for (key, _), states in zip(element, self._model.embed(sentences, self._dtype), strict=True):
             yield key, states.copy()  # not a view: the batch would live as long as one of it
-        add("tokens", sum(map(len, sentences)))

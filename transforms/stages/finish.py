@@ -44,7 +44,7 @@ from elmo_store.format.markers import (
 )
 from elmo_store.storage.root import Root
 from elmo_store.writer import complete_store
-from transforms.runtime.owner import retries_of, run_of, writable
+from transforms.runtime.owner import run_of, writable
 from transforms.runtime.results import SHARDS_SHOWN, Outcome, stop, total
 from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import PLAN, START, SUMMARY
@@ -127,7 +127,6 @@ def check(task: CheckTask, root: Root) -> Outcome:
         for shard in numbers:
             root.remove_unfinished(os.path.dirname(zarr_states_shard(shard)))
     return outcome + Outcome(
-        n_retries=retries_of(root).take(),
         digests=((task.first, run_digest(done.values())),),
         n_missing=len(missing),
         missing=tuple(missing[:SHARDS_SHOWN]),
@@ -181,12 +180,10 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
     complete_store(root, with_cards(manifest, outcome.devices), outcome.checksum, groups, tables)
-    n_retries = outcome.n_retries + int(plan.get("retries", 0)) + retries_of(root).take()
-    this_run = outcome.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
         repeated = sum(int(table.stats.get(REPEATED_IDS, 0)) for table in tables)
         everything = outcome.everything + Counter({REPEATED_IDS: repeated, "skipped": int(plan.get("skipped", 0))})
-        root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": this_run})
+        root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": outcome.this_run})
     _end_run(root, waits)
     return [True]
 

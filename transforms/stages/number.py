@@ -37,7 +37,6 @@ from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, id_within
-from transforms.runtime.owner import retries_of
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages.plan import (
@@ -64,7 +63,7 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
     """
     manifest, plan = read_manifest(root), root.get_json(PLAN)
     if plan["resumed"] and is_numbered(root, manifest, plan["id"], group):
-        return Outcome(n_retries=retries_of(root).take())
+        return Outcome()
     starts: list[Int64] = []
     hashes: list[Hashes] = [np.zeros((0, 4), np.uint64)]
     cut = cut_bytes(manifest.model.options)
@@ -87,7 +86,7 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
     _put_hashes(root, group, manifest.sizes.sentences, np.concatenate(hashes))
     ranges = tuple(part.range for part in group.parts)
     write_marker(root, PartGroupMarker(group.number, ranges, records, identity(group, manifest), stamps))
-    return Outcome(n_retries=retries_of(root).take())
+    return Outcome()
 
 
 def identity(group: PartGroup, manifest: Manifest) -> str:
@@ -236,7 +235,7 @@ def merge_ids(run: int, root: Root) -> Outcome:
     except FileNotFoundError:
         if not is_merged(root, run, plan["id"]):
             raise
-        return Outcome(n_retries=retries_of(root).take())
+        return Outcome()
     rows = np.frombuffer(data, "<u8").reshape(-1, 4).astype(np.uint64)
     of_ids, of_texts = (rows[rows[:, 0] == kind, 1:] for kind in (ID, TEXT))
     tables = range(run * tables_of_run, (run + 1) * tables_of_run)
@@ -248,4 +247,4 @@ def merge_ids(run: int, root: Root) -> Outcome:
     write_marker(root, IdsMarker(run, tables.start, len(tables), records, str(plan["id"]), stats))
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
         root.remove(*sources)
-    return Outcome(n_retries=retries_of(root).take())
+    return Outcome()

@@ -24,7 +24,7 @@ from elmo_store.format.markers import IdsMarker, PartGroupMarker, PartRange, Sha
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
-from transforms.runtime.owner import retries_of, run_name
+from transforms.runtime.owner import run_name
 from transforms.runtime.results import Outcome, stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
 from transforms.stages.split import listed_tasks
@@ -236,7 +236,7 @@ def grouped(tasks: Iterator[ShardTask], size: int) -> Iterator[list[ShardTask]]:
 
 
 def plan_job(
-    retries: Iterable[int],
+    _: Iterable[int],
     root: Root,
     read: ReadSettings,
     most_shards_per_task: int,
@@ -246,12 +246,12 @@ def plan_job(
 ) -> Iterable[Any]:
     """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done.
 
-    ``retries``: of storage, while the input was read. ``max_reject_rate``: the share of the records that are not blank whose
-    refusal ends the job when it is exceeded. Yields `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks, and, if
-    there are none too, `BEGUN`: an outcome to which theirs are added.
+    ``max_reject_rate``: the share of the records that are not blank whose refusal ends the job when it is exceeded.
+    Yields `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks, and, if there are none too, `BEGUN`: an outcome to
+    which theirs are added.
     IncompleteJobError if input files can't be read, or too many records were refused.
     """
-    yield TaggedOutput(BEGUN, Outcome(n_retries=sum(retries)))
+    yield TaggedOutput(BEGUN, Outcome())
     manifest = read_manifest(root)
     if manifest.complete:
         return
@@ -325,7 +325,7 @@ def write_plan(
         {"id": identity, "run": run_name(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
         | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
-        | {"retries": retries_of(root).take(), "resumed": resumed, "skipped": n_skipped},
+        | {"resumed": resumed, "skipped": n_skipped},
     )
 
 

@@ -6,14 +6,12 @@ it again puts the same bytes under the same names. `TokeniseTasks` spreads tasks
 
 import hashlib
 import json
-import logging
 import multiprocessing
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import msgspec
@@ -41,11 +39,9 @@ from transforms.inputs.records import (
     together,
 )
 from transforms.readers import open_split
-from transforms.runtime.owner import retries_of
-from transforms.runtime.results import add, note_bad_files
+from transforms.runtime.results import note_bad_files
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import READ
-from transforms.runtime.worker import this_worker
 from transforms.stages.skip import SkipKnown
 from transforms.text import tokenizers
 
@@ -65,12 +61,11 @@ SCRATCH_SCHEMA = pa.schema(
 )
 OWN_COLUMNS = (*SCRATCH_SCHEMA.names, layout.TEXT.name)  # that are not fields
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
-_log = logging.getLogger(__name__)
 _WAITING = 4  # tasks that wait for a process, a process
 
 
 class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
-    """Tasks of the input → scratch parts in the store; for each task how often storage was asked again.
+    """Tasks of the input → scratch parts in the store; the index of each task.
 
     A task some of whose files can't be read leaves word of them (`note_bad_files`), so that the plan names them all.
 
@@ -86,16 +81,10 @@ class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
         self._processes = processes
 
     def expand(self, tasks: PCollection[ReadTask]) -> PCollection[int]:
-        work = _Tokenise(*self._arguments) if self._processes == 1 else _TokeniseInProcesses(self._processes, *self._arguments)
+        if self._processes == 1:
+            return tasks | "Spread tasks" >> Spread() | "Tokenise" >> beam.Map(finish_task, *self._arguments)
+        work = _TokeniseInProcesses(self._processes, *self._arguments)
         return tasks | "Spread tasks" >> Spread() | "Tokenise" >> beam.ParDo(work).with_output_types(int)
-
-
-class _Tokenise(beam.DoFn):
-    def __init__(self, root: Root, read: ReadSettings, options: Mapping[str, Any] | None) -> None:
-        self._arguments = (root, read, options)
-
-    def process(self, element: ReadTask) -> Iterator[int]:
-        yield _counted(finished_task(element, *self._arguments))
 
 
 class _TokeniseInProcesses(beam.DoFn):
@@ -107,19 +96,19 @@ class _TokeniseInProcesses(beam.DoFn):
         self._pool: ProcessPoolExecutor | None = None
 
     def start_bundle(self) -> None:
-        self._futures: list[Future[FinishedTask]] = []
+        self._futures: list[Future[int]] = []
 
     def process(self, element: ReadTask) -> None:
         if self._pool is None:
             # Not forked: threads of the runner and of PyTorch would be cut off in the middle of what they hold.
             self._pool = ProcessPoolExecutor(self._processes, mp_context=multiprocessing.get_context("spawn"))
-        self._futures.append(self._pool.submit(finished_task, element, *self._arguments))
+        self._futures.append(self._pool.submit(finish_task, element, *self._arguments))
         if len(self._futures) > _WAITING * self._processes:
             self._futures[-_WAITING * self._processes].result()
 
     def finish_bundle(self) -> Iterable[Any]:
         for future in self._futures:
-            yield WindowedValue(_counted(future.result()), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+            yield WindowedValue(future.result(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
         self.teardown()
 
     def teardown(self) -> None:
@@ -128,46 +117,15 @@ class _TokeniseInProcesses(beam.DoFn):
             self._pool = None
 
 
-class FinishedTask(NamedTuple):
-    """What became of a task. ``result`` is None if some of its files can't be read, ``seconds`` if it was done already."""
-
-    result: TaskResult | None
-    seconds: float | None
-    n_retries: int
-
-
-def _counted(finished: FinishedTask) -> int:
-    """Add a task's numbers to the Beam counters, unless it was done already; returns its retries."""
-    result, seconds, n_retries = finished
-    add("storage_retries", n_retries)
-    if result is not None and seconds is not None:
-        add("sentences_read", result.n_sentences)
-        add("tokens_read", result.n_tokens)
-        add("bytes_read", result.bytes_read)
-        add("records_rejected", result.n_rejected)
-        add("sentences_skipped", result.n_skipped)
-        add("words_cut", sum(part.n_words_cut for part in result.parts))
-        add("milliseconds_tokenising", 1000 * seconds)
-        pace = result.n_tokens / seconds if seconds else 0.0
-        _log.info(
-            "%s: reading task %s, %s tokens, %s tokens/s, %d records rejected",
-            this_worker(), result.task.name, f"{result.n_tokens:,}", f"{pace:,.0f}", result.n_rejected,
-        )  # fmt: skip
-    return n_retries
-
-
-def finished_task(task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> FinishedTask:
-    """``task``, done now if it was not."""
-    began = time.perf_counter()
-    result, seconds = task_result(root, task, settings), None
-    if result is None:
+def finish_task(task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> int:
+    """Do ``task`` unless it is done already; returns its index."""
+    if task_result(root, task, settings) is None:
         work = partial(tokenise_task, root, task, settings, storage_options)
         try:
-            result = retry(work, local="://" not in task.splits[0].url, count=retries_of(root), transient=_is_transient)
-            seconds = time.perf_counter() - began
+            retry(work, local="://" not in task.splits[0].url, transient=_is_transient)
         except InputError as error:
             note_bad_files(root, task.name, error)
-    return FinishedTask(result, seconds, retries_of(root).take())
+    return task.index
 
 
 def _is_transient(error: BaseException) -> bool:

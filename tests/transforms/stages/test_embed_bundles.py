@@ -1,7 +1,7 @@
 """Calls of the next task begin while the last one's shards are written; a bundle returns what is durable alone."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from elmo_store.writer import RowText
 from model.engine.planning.text import Text
 from model.errors import DeviceLostError
 from tests.transforms.stages.test_embed_worker import Call, Engine, Marker, put_job, task, worker
-from transforms.runtime.results import Outcome, ShardResult
+from transforms.runtime.results import Outcome
 from transforms.stages import embed
-from transforms.stages.embed import CALLS_IN_FLIGHT, embed_shards
+from transforms.stages.embed import CALLS_IN_FLIGHT, ShardWorker, embed_shards
 from transforms.stages.job import Job
 from transforms.stages.plan import ShardTask
 from transforms.stages.shards import ShardText, read_shard
@@ -68,7 +68,8 @@ class Stage:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage(tmp_path)
-    events, emitted = made.events, embed.counted
+    events, begin, outcome = made.events, ShardWorker.begin, ShardWorker.outcome
+    shards: dict[int, int] = {}
 
     class Recorded(Engine):
         def run(self, text: Text, **wanted: Any) -> Call:
@@ -81,9 +82,15 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
         events.add("written", text.shard)
         return Marker(text.shard)
 
-    def counted(result: ShardResult) -> Outcome:
-        events.add("emitted", result.shard)
-        return emitted(result)
+    def begun(self: ShardWorker, tasks: Sequence[ShardTask]) -> int:
+        number = begin(self, tasks)
+        shards[number] = tasks[0].shard
+        return number
+
+    def emitted(self: ShardWorker, number: int) -> Outcome:
+        came = outcome(self, number)
+        events.add("emitted", shards[number])
+        return came
 
     monkeypatch.setattr(embed, "load_engine", lambda job: Recorded())
 
@@ -93,7 +100,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
     monkeypatch.setattr(embed, "read_shard", read)
     monkeypatch.setattr(embed, "write_shard", write)
-    monkeypatch.setattr(embed, "counted", counted)
+    monkeypatch.setattr(ShardWorker, "begin", begun)
+    monkeypatch.setattr(ShardWorker, "outcome", emitted)
     return made
 
 
@@ -159,10 +167,8 @@ def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_
     first, second = (made.begin([task(shard, 0, 2)]) for shard in (0, 1))
     assert not made.is_durable(first)
     written.set()
-    assert [(result.shard, result.error is None) for result in made.results(first) + made.results(second)] == [
-        (0, True),
-        (1, False),
-    ]
+    assert made.outcome(first).errors == ()
+    assert "shard 1, writing: OSError: no space left" in made.outcome(second).errors[0]
 
 
 def test_calls_that_raise_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +185,7 @@ def test_calls_that_raise_leave_room_for_others(tmp_path: Path, monkeypatch: pyt
         for _ in range(CALLS_IN_FLIGHT + 1):
             begun = made.begin([task(0, 0, 2)])
             with pytest.raises(DeviceLostError):
-                made.results(begun)
+                made.outcome(begun)
             raised.release()
 
     threading.Thread(target=give_again, daemon=True).start()

@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -27,7 +28,7 @@ from model.engine.planning.text import Text
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
 from transforms.runtime import worker as runtime_worker
-from transforms.runtime.results import ShardResult
+from transforms.runtime.results import Outcome
 from transforms.runtime.work import DEVICE, PLAN
 from transforms.runtime.worker import WorkerBrokenError, WorkerError
 from transforms.stages import embed
@@ -98,14 +99,16 @@ def task(shard: int, first: int, n: int, n_rows: int = 6) -> ShardTask:
 class Worker(ShardWorker):
     """One that is given tasks of ``at_once`` shards one after the other, as in a bundle."""
 
-    def run(self, tasks: Sequence[ShardTask], at_once: int = 1) -> list[ShardResult]:
+    def run(self, tasks: Sequence[ShardTask], at_once: int = 1) -> list[str]:
+        """The errors of its shards."""
         begun: deque[int] = deque()
-        results: list[ShardResult] = []
+        outcomes: list[Outcome] = []
         for first in range(0, len(tasks), at_once):
             begun.append(self.begin(tasks[first : first + at_once]))
             while begun and self.is_durable(begun[0]):
-                results += self.results(begun.popleft())
-        return results + [result for number in begun for result in self.results(number)]
+                outcomes.append(self.outcome(begun.popleft()))
+        outcomes += [self.outcome(number) for number in begun]
+        return [error for outcome in outcomes for error in outcome.errors]
 
 
 def worker(root: Root, engine: Engine, device: str = "cpu", **settings: Any) -> Worker:
@@ -196,17 +199,16 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypa
 
     monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine(fail=["d"])
-    results = worker(root, engine).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)], at_once=3)
-    errors = {result.shard: result.error for result in results}
+    one, other = worker(root, engine).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)], at_once=3)
     assert sorted(written) == [0, 2]
-    assert errors[0] is None
-    assert "a word that can't be" in str(errors[1])
-    assert "reading" in str(errors[3])
+    assert one.startswith("shard 1, ")
+    assert "a word that can't be" in one
+    assert other.startswith("shard 3, reading: ")
 
 
 def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_device_is_nobody_s(root: Root) -> None:
-    results = worker(root, Engine(later=RuntimeError("too late"))).run([task(0, 0, 2)])
-    assert "computing: RuntimeError: too late" in str(results[0].error)
+    (error,) = worker(root, Engine(later=RuntimeError("too late"))).run([task(0, 0, 2)])
+    assert "shard 0, computing: RuntimeError: too late" in error
     with pytest.raises(DeviceLostError, match="gone"):
         worker(root, Engine(later=DeviceLostError("gone"))).run([task(0, 0, 2)])
 
@@ -218,8 +220,7 @@ def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, mon
     root.put("_shards/00003.json", b"{")
     monkeypatch.setattr(embed, "write_shard", lambda root, manifest, text, *_: Marker(text.shard))
     engine = Engine()
-    results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)])
-    assert [(result.shard, result.error) for result in results] == [(0, None), (1, None), (2, None), (3, None)]
+    assert worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)]) == []
     assert engine.calls == [2, 1, 1]
 
 
@@ -242,7 +243,7 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
         one.run(tasks)
     assert 3 <= len(tries) <= 6  # of 40: the queue is not eaten
     broken = False
-    assert not any(result.error for result in one.run(tasks))  # the same process, when its storage is there again
+    assert not one.run(tasks)  # the same process, when its storage is there again
 
 
 def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +261,7 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     assert not first.run([])  # no work, no say
     assert not root.exists(DEVICE)
     for shard in (0, 1):
-        assert not any(result.error for result in first.run([task(shard, 0, 2)]))
+        assert not first.run([task(shard, 0, 2)])
     with pytest.raises(WorkerError, match=r"computes on cpu, and shards of .* come from cuda NVIDIA A100: .* --device cpu"):
         second.run([task(2, 0, 2)])
     another_card = Engine()
@@ -268,7 +269,7 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     with pytest.raises(WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"):
         worker(root, another_card, device="cuda").run([task(2, 0, 2)])
     assert (said, on_cpu.calls, another_card.calls) == (["cuda NVIDIA A100, 64 lanes"] * 2, [], [])
-    assert not any(result.error for result in worker(root, on_cpu).run([task(2, 0, 2)]))  # the job's identity says cpu
+    assert not worker(root, on_cpu).run([task(2, 0, 2)])  # the job's identity says cpu
 
 
 @pytest.mark.parametrize(("device", "claims"), [("cpu", False), ("cuda", True)])
@@ -325,10 +326,9 @@ def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root
         return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
-    results = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
-    assert [bool(result.error) for result in results] == [bool(shard % 3) for shard in range(12)]
-    results = worker(root, Engine(fail=["a"])).run([task(shard, 0, 2) for shard in range(9)])
-    assert all(result.error for result in results)
+    errors = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
+    assert [int(re.findall(r"\d+", error)[0]) for error in errors] == [shard for shard in range(12) if shard % 3]
+    assert len(worker(root, Engine(fail=["a"])).run([task(shard, 0, 2) for shard in range(9)])) == 9
 
 
 @pytest.mark.slow
@@ -374,7 +374,7 @@ def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
         assert not running.done()
         for _ in range(6):
             waiting.release()
-        assert [result.error for result in running.result()] == [None] * 6
+        assert running.result() == []
     assert most == [2]
     assert engine.calls == [2] * 6
 
