@@ -149,7 +149,7 @@ def write_store(
     rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
 ) -> Manifest:
     """Write the complete store that ``manifest`` begins; returns its manifest. ``store``: that ``view`` is of, or the same."""
-    begin_store(root, manifest, store, inputs_of(store))
+    begin_store(root, manifest, store)
     tables, more = write_ids(root, view), more_columns(store)
     parts = [write_part_group(root, manifest, view, group, more, rejects_of) for group in range(n_part_groups(manifest))]
     shards = checksum(
@@ -193,10 +193,10 @@ def inputs_of(store: StoreReader) -> list[dict[str, Any]]:
     return [file for held in store.held() for file in read_inputs(held.store.root)]
 
 
-def begin_store(root: Root, manifest: Manifest, store: StoreReader, inputs: Sequence[Mapping[str, Any]]) -> None:
+def begin_store(root: Root, manifest: Manifest, store: StoreReader) -> None:
     """Put what comes before sentences and rows; the start state is the store's."""
     root.put(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
-    root.put(layout.INPUTS, encode_inputs(inputs))
+    root.put(layout.INPUTS, encode_inputs(inputs_of(store)))
     write_manifest(root, manifest)
     zarr_form.create(root, manifest)
 

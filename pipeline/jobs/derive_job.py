@@ -5,7 +5,6 @@ Its pipeline: plan → (copies ‖ shards) → complete store.
 
 import argparse
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check_scale_columns
+from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
 from elmo_store.reading.collection import CollectionReader
 from elmo_store.storage.lease import LeaseHolder
@@ -25,16 +24,15 @@ from elmo_store.store import Store
 from elmo_store.writer import as_one, inputs_of
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import open_store
-from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing, versions
+from pipeline.jobs.output import LeaseTerms, claim, put_start, versions
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
 from pipeline.progress.metrics import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import ends_with_command, is_local
 from pipeline.runners.flink import address_of
-from transforms.runtime.owner import owned, run_name
+from transforms.runtime.owner import owned
 from transforms.runtime.wiring import Spread, spread
-from transforms.runtime.work import PLAN, PROBLEM, START
 from transforms.stages.derive import BEGUN, PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
 from transforms.stages.finish import finish_store, left_to_do
 
@@ -67,18 +65,13 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
 
     ``args``: of `mix` or `convert`; ``manifest_of`` the source: the output's, incomplete.
     """
-    waits, overwrite = not args.no_wait, args.overwrite
+    waits = not args.no_wait
     source, target = open_store(args.source, args.storage_options), Root(args.output, args.storage_options)
     with exported(args.metrics_port) as meter, preflight.opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
         terms = LeaseTerms(is_local(runner), ends_with_command(runner), waits, args.take_over, address_of(runner))
-
-        def earlier_run() -> Manifest | None:
-            existing = standing(target, overwrite=overwrite)
-            same = existing is not None and is_same_job(target, existing, manifest, inputs_of(source))
-            return existing if same else None
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
             _put_start(source, owned(target, holder.run), manifest, waits=waits)
@@ -87,7 +80,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
 
         def attempt() -> Exit | None:
             try:
-                claimed = claim(target, terms, earlier_run, begin)
+                claimed = claim(target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite)
             except JobMismatchError as error:
                 raise CommandError(Exit.REFUSED, str(error)) from error
             if claimed is None:
@@ -138,9 +131,6 @@ def _put_start(source: Store, target: Root, manifest: Manifest, *, waits: bool) 
         write_manifest(target, manifest)
         target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
         target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
-        target.remove_tree(ENDED)
-        for name in (PLAN, PROBLEM):  # of an earlier run
-            target.remove(name)
-        target.put_json(START, {"run": run_name(target), "started": time.time(), "n_pieces": 0, "waits": waits})
+        put_start(target, n_pieces=0, waits=waits)
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error

@@ -17,8 +17,7 @@ from pipeline.jobs.spec import EmbedOptions
 from transforms.inputs.records import ReadSentence
 from transforms.readers import open_split, read_split
 
-MEASURED_SECONDS = 3.0
-MEASURED_SENTENCES = 4096
+MEASURED_SENTENCES = 256
 SAMPLED_SPLITS = 16
 SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
@@ -128,11 +127,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     splits = source.readable_here()
     records = chain.from_iterable(read_split(split, source.settings, source.storage_options) for split in splits)
     sentences = [record.tokens for record in islice(records, MEASURED_SENTENCES) if isinstance(record, ReadSentence)]
-    n = 64
-    while True:
-        began = time.perf_counter()
-        model.embed(sentences[:n], "float16")
-        seconds = time.perf_counter() - began
-        if seconds > MEASURED_SECONDS / 4 or n >= len(sentences):
-            return sum(map(len, sentences[:n])) / seconds if seconds else 0.0
-        n *= 4
+    model.embed(sentences[:1], "float16")  # what is packed or compiled at first
+    began = time.perf_counter()
+    model.embed(sentences, "float16")
+    return sum(map(len, sentences)) / (time.perf_counter() - began)

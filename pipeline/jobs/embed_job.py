@@ -5,7 +5,6 @@ from the store and leaves what the next ones need there; between stages travel n
 """
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import StoreError
-from elmo_store.format.layout import ENDED, INPUTS, START_STATE
+from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.format.words import WordLimit
@@ -28,7 +27,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import JobModel, LoadingModel
-from pipeline.jobs.output import LeaseTerms, claim, is_same_job, standing
+from pipeline.jobs.output import LeaseTerms, claim, put_start
 from pipeline.jobs.preflight import SKIP_VERSION, added_before, check_input, decided, member_of, new_manifest, skip_version
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import (
@@ -45,7 +44,7 @@ from pipeline.runners.preflight import check_reach
 from transforms.inputs.records import Split, describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import gathered, spread
-from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, START
+from transforms.runtime.work import BAD, DEVICE, MODEL
 from transforms.stages.embed import build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.job import Job
@@ -133,11 +132,6 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
                 manifest = replace(manifest, job={**manifest.job, SKIP_VERSION: skip_version(collection, root)})
         job = replace(job_of(options, runner, root, source, model, manifest), known=known)
 
-        def earlier_run() -> Manifest | None:
-            existing = standing(root, overwrite=options.overwrite)
-            same = existing is not None and is_same_job(root, existing, manifest, describe_files(source.splits))
-            return existing if same else None
-
         def start(holder: LeaseHolder, earlier: Manifest | None) -> Job:
             started, state = manifest, model.start
             if earlier is not None:
@@ -151,7 +145,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
                 build_ahead(own, model.weights, state)
             return own
 
-        claimed = claim(root, terms, earlier_run, start)
+        claimed = claim(root, terms, manifest, describe_files(source.splits), start, overwrite=options.overwrite)
     holder, started = claimed or (None, None)
     return OpenedJob(root, manifest, started, holder)
 
@@ -169,14 +163,10 @@ def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, m
         tasks = list(read_tasks(source.splits))
         write_tasks(root, tasks)
         source.put_stdin(root)
-        for folder in (BAD, ENDED):
-            root.remove_tree(folder)
-        for name in (PLAN, PROBLEM):  # of an earlier run
-            root.remove(name)
+        root.remove_tree(BAD)  # of an earlier run
         if job.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
             root.remove(DEVICE)
-        start = {"run": job.run_id, "started": time.time(), "n_pieces": len(tasks), "waits": terms.waits}
-        root.put_json(START, start)
+        put_start(root, n_pieces=len(tasks), waits=terms.waits)
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
 
@@ -243,20 +233,8 @@ def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int,
     """
     if is_local(options) or runner_name(options) in ENGINES:
         return {}
-    hints = {"min_ram": f"{worker_gb(weight_bytes, call_bytes)}GB"}
+    worker_bytes = LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes  # the weights as loaded and as packed, two calls
+    hints = {"min_ram": f"{math.ceil(worker_bytes / 1e9)}GB"}
     if accelerator is not None:
         hints["accelerator"] = accelerator
     return hints
-
-
-def worker_gb(weight_bytes: int, call_bytes: int) -> int:
-    """Memory that a worker process is asked for, GB.
-
-    The full-size model took 2.6 GiB at its peak on a CPU (docs/development/performance.md), of which this makes 4 GB.
-    """
-    return math.ceil(worker_bytes(weight_bytes, call_bytes) / 1e9)
-
-
-def worker_bytes(weight_bytes: int, call_bytes: int) -> int:
-    """Memory of a worker process: the libraries and tables, the weights as loaded and as packed, two calls."""
-    return LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes

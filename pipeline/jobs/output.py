@@ -4,13 +4,12 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 from elmo_store.errors import (
@@ -23,20 +22,18 @@ from elmo_store.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from elmo_store.format.layout import FOLDERS, MANIFEST, WORK, is_ours
+from elmo_store.format.layout import ENDED, FOLDERS, MANIFEST, WORK, is_ours
 from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.opening import REPLACE_SECONDS
 from elmo_store.storage import lease
-from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
-from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
 from pipeline.runners.flink import PAGES, cancel, running
-from transforms.runtime.owner import owned
-from transforms.runtime.work import PROBLEM, REFUSED
+from transforms.runtime.owner import owned, run_name
+from transforms.runtime.work import PLAN, PROBLEM, REFUSED, START
 
 # How long a run may be silent before another one may begin: a command that waits says something every 10 s, workers of an engine
 # when they write; an engine may take its time to start any.
@@ -64,20 +61,10 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
             ) from None
         return None
     except (ManifestError, StoreVersionError, StoreFeatureError) as error:
-        if not overwrite:
-            raise CommandError(
-                Exit.REFUSED, f"{error}\nGive another --output, or --overwrite to remove what is there."
-            ) from error
-        existing = None
+        raise CommandError(Exit.REFUSED, f"{error}\nGive another --output, or remove what is there.") from error
     except (OSError, ValueError, ImportError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
-    if not overwrite:
-        return existing
-    if existing is None and not _looks_like_ours(root):
-        raise CommandError(
-            Exit.REFUSED, f"{root.url(MANIFEST)} is not a manifest of ours; nothing was removed: give another --output"
-        )
-    return None
+    return None if overwrite else existing
 
 
 def clear(root: Root) -> None:
@@ -87,33 +74,20 @@ def clear(root: Root) -> None:
     CommandError if something can't be removed.
     """
     try:
-        pause = REPLACE_SECONDS  # readers may have looked just before: see elmo_store.reading.opening
         try:
             write_manifest(root, replace(read_manifest(root), complete=False))
         except StoreNotFoundError:
             return
-        except (ManifestError, StoreVersionError, StoreFeatureError):
-            pause = 0.0  # it promised nothing
         if not root.is_local:
             own = lease.read_lease(root)
             counted = own.since + lease.look_seconds(root) if own else 0.0  # till then what workers of a run before saw may count
-            time.sleep(max(pause, counted - time.time()))
+            # Readers may have looked just before, too: see elmo_store.reading.opening.
+            time.sleep(max(REPLACE_SECONDS, counted - time.time()))
         root.remove(*[rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
         for folder in FOLDERS:  # one that was killed here before left empty ones
             root.remove_empty(folder)
     except Exception as error:  # filesystems raise what they like
         raise CommandError(Exit.BAD_LOCATION, f"the store at {root} can't be removed: {type(error).__name__}: {error}") from error
-
-
-def _looks_like_ours(root: Root) -> bool:
-    """Whether a manifest that can't be read is one of ours, broken or of another version: it names its format version."""
-    data = b""
-    try:
-        data = root.get(MANIFEST, MOST_JSON_BYTES)
-        value = parse_json(data)
-    except ValueError:
-        return b'"format_version"' in data[:4096]
-    return isinstance(value, dict) and "format_version" in value and "states" in value
 
 
 def is_unclaimed(root: Root) -> bool:
@@ -153,14 +127,16 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
 
 
 def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]:
-    """Field → both sides, of the jobs of two manifests; but for the card, which a complete store names and ``now`` can't know."""
+    """Field → both sides, of the jobs of two manifests; an option that one side does not know is off there.
+
+    But for the card, which a complete store names and ``now`` can't know: workers see to it that a job's shards come from one.
+    """
     different = _different(existing.job, now.job)
-    different.pop("gpu", None)  # workers see to it that a job's shards come from one
+    different.pop("gpu", None)
     return different
 
 
 def _different(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs; an option that one side does not know is off there."""
     pairs = {name: (left.get(name), right.get(name)) for name in sorted({*left, *right})}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and pair not in ((None, False), (False, None))}
 
@@ -192,6 +168,14 @@ class LeaseTerms:
         return bool(heard.job) and heard.console.partition(PAGES)[0] == self.flink
 
 
+def put_start(root: Root, *, n_pieces: int, waits: bool) -> None:
+    """Leave word that a run begins, of input in so many pieces; what an earlier one left of its end goes."""
+    root.remove_tree(ENDED)
+    for name in (PLAN, PROBLEM):
+        root.remove(name)
+    root.put_json(START, {"run": run_name(root), "started": time.time(), "n_pieces": n_pieces, "waits": waits})
+
+
 def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
     """The lease for a new run. CommandError: refused if another run has it, bad location if the output can't be written."""
     patience = LOCAL_PATIENCE_SECONDS if terms.alone else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
@@ -212,9 +196,6 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
     if cancelled:
         # Its workers would fail, and be tried again, until it gives up.
         print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
-    elif terms.take_over and heard.job:
-        text = f"job {heard.job} of the run before can't be cancelled from here; the command that waits for it does, in 10 s"
-        print(text, file=sys.stderr, flush=True)
     return holder
 
 
@@ -234,47 +215,43 @@ def adopted(root: Root, terms: LeaseTerms) -> LeaseHolder | None:
 
 
 def claim(
-    root: Root, terms: LeaseTerms, look: Callable[[], Manifest | None], begin: Callable[[LeaseHolder, Manifest | None], T]
+    root: Root,
+    terms: LeaseTerms,
+    manifest: Manifest,
+    files: Sequence[Mapping[str, Any]],
+    begin: Callable[[LeaseHolder, Manifest | None], T],
+    *,
+    overwrite: bool,
 ) -> tuple[LeaseHolder, T | None] | None:
     """Take the lease of the output, make room, and ``begin`` the job there; None if the job is complete already.
 
     Nothing is begun (None) where this very job goes on without the command that submitted it: its lease is `adopted`.
 
-    ``look``: the manifest of an earlier run of this very job, None for an empty output or a store to be overwritten. It is asked
-    again once the lease is held: another run may just have ended. ``begin`` gets what it says. Errors are those of both,
-    of the lease and of `clear`; after one the lease is given back.
+    ``manifest``: of the job that is asked for; ``files``: of its input. ``begin`` gets the manifest of an earlier run of it, None
+    for an empty output or a store to be overwritten; that is looked for again once the lease is held: another run may just have
+    ended. Errors are those of `standing`, `is_same_job`, ``begin``, the lease and `clear`; after one the lease is given back.
     """
+
+    def look() -> Manifest | None:
+        existing = standing(root, overwrite=overwrite)
+        return existing if existing is not None and is_same_job(root, existing, manifest, files) else None
+
     existing = look()
     if existing is not None and existing.complete:
         return None
     if existing is not None and (orphan := adopted(root, terms)) is not None:
         return orphan, None
-    with _no_empty_folders(root):
-        holder = take_lease(root, terms)
-        try:
-            existing = look()
-            if existing is not None and existing.complete:
-                holder.end()
-                return None
-            if existing is None:
-                clear(owned(root, holder.run))
-            return holder, begin(holder, existing)
-        except BaseException:
-            holder.end()
-            raise
-
-
-@contextmanager
-def _no_empty_folders(root: Root) -> Iterator[None]:
-    """If the block fails, remove the folders that it made down to ``root`` of a local disk and left empty."""
-    path = Path(root.path())
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()] if root.is_local else []
+    holder = take_lease(root, terms)
     try:
-        yield
+        existing = look()
+        if existing is not None and existing.complete:
+            holder.end()
+            return None
+        if existing is None:
+            clear(owned(root, holder.run))
+        return holder, begin(holder, existing)
     except BaseException:
-        with suppress(OSError):  # something was written
-            for folder in missing:
-                folder.rmdir()
+        holder.end()
         raise
 
 
@@ -285,21 +262,16 @@ def tidy(root: Root) -> None:
     """
     own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
 
-    def remove() -> None:
+    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
         root.sweep()
         if not root.holds(WORK) and not root.holds(LEASES):  # an empty folder is something too
             return
-        held = lease.read_lease(root)
-        if held is None or held.run != own.run:  # not taken by an attempt before
-            lease.acquire(root, own, wait_seconds=0.0)
+        lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
             root.remove_tree(WORK)
             root.remove(*[rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
             root.sweep(LEASES)
         lease.release(root, own.run)
-
-    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
-        retry(remove, local=root.is_local)
 
 
 def versions() -> dict[str, str]:

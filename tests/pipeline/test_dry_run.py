@@ -14,8 +14,6 @@ import pytest
 import elmo_store
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
-from tests.pipeline.test_embed_job import broken_writer
-from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 Usage = namedtuple("Usage", "total used free")
@@ -92,22 +90,3 @@ def test_a_dry_run_shows_the_first_records_and_what_the_job_comes_to_and_writes_
     assert shown[-1].startswith("  computing about ")
     assert shown[-1].endswith("with 2 worker(s)")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_too_small_is_told_by_the_plan_before_the_first_shard(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "store"
-    n_bytes = 40_000  # less than the states take
-    monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(10**9, 0, n_bytes))
-    assert embed(out) == Exit.INCOMPLETE
-    assert re.search(r"has 40,000 bytes free and its states take \d\d,\d\d\d more: make room", capsys.readouterr().err)
-    assert not (out / "_shards").exists()
-    assert embed(out) == Exit.INCOMPLETE  # again, as long as nothing is there
-    n_bytes = 10**9
-    with monkeypatch.context() as patch:
-        patch.setattr(embed_stage, "write_shard", broken_writer(1))
-        assert embed(out) == Exit.INCOMPLETE
-    n_bytes = 20_000  # enough for the rest
-    assert embed(out) == Exit.COMPLETE

@@ -25,7 +25,6 @@ from elmo_store.storage.lease import (
     Lease,
     acquire,
     look_seconds,
-    put_heartbeat,
     read_lease,
     release,
 )
@@ -34,7 +33,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import run as job_run
-from pipeline.jobs.output import LeaseTerms, clear, is_same_job, take_lease
+from pipeline.jobs.output import clear, is_same_job
 from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
@@ -91,13 +90,6 @@ def test_a_second_run_is_refused_while_the_first_lives(
     assert "writer:      run theirs of them@there" in capsys.readouterr().out
     assert embed(out, *options, "--take-over") == Exit.COMPLETE
     assert not list(out.glob("_*/owner.json"))
-
-
-def test_who_takes_an_output_over_is_told_of_the_job_that_may_still_run(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    held_elsewhere(out)
-    put_heartbeat(Root(out), LAUNCHER_HEARTBEAT, "theirs", "job-7", "http://spark.example:4040")
-    with take_lease(Root(out), LeaseTerms(local=True, alone=True, waits=True, take_over=True)):
-        assert "job job-7 of the run before can't be cancelled from here" in capsys.readouterr().err
 
 
 def test_a_complete_store_has_neither_lease_nor_scratch(embed: Command, out: Path) -> None:

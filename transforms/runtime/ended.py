@@ -69,6 +69,4 @@ def read_ends(root: Root, known: Collection[str] = ()) -> dict[str, WorkerEnd]:
 
 def described(ends: Collection[WorkerEnd]) -> str:
     """A line for each worker that died, the last ones if they are many."""
-    lines = [str(end) for end in sorted(ends, key=lambda end: end.said)[-ENDS_SHOWN:]]
-    more = len(ends) - len(lines)
-    return "\n".join([*([f"{more} more workers died"] if more else []), *lines])
+    return "\n".join(str(end) for end in sorted(ends, key=lambda end: end.said)[-ENDS_SHOWN:])

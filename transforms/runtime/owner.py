@@ -52,7 +52,6 @@ class Here:
         self.heartbeat = worker_heartbeat(process)
         self.looked = _NEVER  # at the lease, which was the run's
         self.beats_at: float | None = None  # from the first write on
-        self.failed_beats = 0
         self.is_opened = False
 
 
@@ -125,12 +124,9 @@ class Run:
                 lease.put_heartbeat(self._root, here.heartbeat, self.name)
                 if lease.read_lease(self._root) is None:  # given back meanwhile: nothing stays beside a complete store
                     self._root.remove(here.heartbeat)
-            here.failed_beats, pause = 0, HEARTBEAT_SECONDS
         except Exception as error:  # filesystems raise what they like
-            here.failed_beats += 1
-            pause = min(HEARTBEAT_SECONDS, 2.0**here.failed_beats)
             _log.info("no heartbeat put for %s: %s", self._root, error)
-        here.beats_at = _now() + random.uniform(pause / 2, pause)
+        here.beats_at = _now() + random.uniform(HEARTBEAT_SECONDS / 2, HEARTBEAT_SECONDS)
 
     def release(self) -> None:
         """Give the lease back: the run's last write."""

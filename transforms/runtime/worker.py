@@ -1,15 +1,12 @@
 """What a worker process knows of itself: whether it is fit for work, what it computes on, its free memory."""
 
-import atexit
 import ctypes
-import gc
 import logging
 import os
 import socket
 import sys
 import threading
 from collections.abc import Mapping
-from functools import cache
 
 import pyarrow as pa
 
@@ -100,19 +97,8 @@ def claim_device(root: Root, hardware: str) -> None:
 
 
 def share_lock() -> None:
-    """Have the threads of this process take quick turns: beside eight writers the one that feeds a GPU waited up to 50 ms.
-
-    And 270 ms for a collection of garbage that went over all that is imported: from now on none does.
-    """
+    """Have the threads of this process take quick turns: beside eight writers the one that feeds a GPU waited up to 50 ms."""
     sys.setswitchinterval(LOCK_SECONDS)
-    _freeze_what_is_loaded()
-
-
-@cache  # once a process: a later worker's would keep what jobs before it have left
-def _freeze_what_is_loaded() -> None:
-    gc.collect()
-    gc.freeze()
-    atexit.register(gc.unfreeze)  # C++ libraries complain of what an interpreter that ends leaves behind
 
 
 def release_memory() -> None:

@@ -37,7 +37,6 @@ from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from transforms.runtime.owner import is_of_the_data
 from transforms.runtime.results import Outcome, total
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import MODEL, PLAN
@@ -56,6 +55,8 @@ from transforms.stages.plan import ShardTask, marker_of_plan
 from transforms.stages.shards import PartWords, ShardText, call_text, part_reader, read_shard
 
 CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
+# Shards of a call that failed, and the writes of all others, whose states are computed or asked for.
+Computed = tuple[list[Outcome], list[Future[Outcome]]]
 
 
 def embed_shards(job: Job) -> beam.PTransform:
@@ -106,34 +107,25 @@ def load_worker(job: Job) -> "ShardWorker":
 
 def build_ahead(job: Job, weights: BiLMWeights, start: StartState) -> None:
     """Begin to build the engine of a worker in this process, while the job reads its input."""
-
-    def begin() -> Future[Embedder]:
-        engine: Future[Embedder] = Future()
-
-        def build() -> None:
-            try:
-                engine.set_result(Embedder(_apart(weights), start, EngineSettings(**job.engine)))
-            except BaseException as error:  # the worker gets it
-                engine.set_exception(error)
-
-        threading.Thread(target=build, name="engine", daemon=True).start()
-        return engine
-
-    job.built.acquire(begin)
+    job.built.acquire(partial(_built, job, lambda: (weights, start)))
 
 
 def load_engine(job: Job) -> Embedder:
     """The engine of a worker: the one that this process is building for it, or one of the weights in the store."""
 
-    def load() -> Future[Embedder]:
-        engine: Future[Embedder] = Future()
-        weights = _apart(load_weights(job.root, job.fingerprint, job.model))
-        start = load_start_state(job.root, job.start_sha256)
-        engine.set_result(Embedder(weights, start, EngineSettings(**job.engine)))
-        return engine
+    def load() -> tuple[BiLMWeights, StartState]:
+        return load_weights(job.root, job.fingerprint, job.model), load_start_state(job.root, job.start_sha256)
 
-    engine: Future[Embedder] = job.built.acquire(load)
+    engine: Future[Embedder] = job.built.acquire(partial(_built, job, load))
     return engine.result()
+
+
+def _built(job: Job, load: Callable[[], tuple[BiLMWeights, StartState]]) -> Future[Embedder]:
+    def build() -> Embedder:
+        weights, start = load()
+        return Embedder(_apart(weights), start, EngineSettings(**job.engine))
+
+    return ThreadPoolExecutor(1, thread_name_prefix="engine").submit(build)
 
 
 def load_weights(root: Root, fingerprint: str, model: str | None = None) -> BiLMWeights:
@@ -242,7 +234,7 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
     return Call(texts, prepared, seconds, failed)
 
 
-def compute(work: WorkerContext, call: Call, *, once_more: bool = True) -> list[ComputedShard | Outcome]:
+def compute(work: WorkerContext, call: Call) -> list[ComputedShard | Outcome]:
     """Ask the engine for the shards of ``call`` at once, one by one if that fails; outcomes are failures."""
     if not call.texts:
         return []
@@ -251,10 +243,10 @@ def compute(work: WorkerContext, call: Call, *, once_more: bool = True) -> list[
     except DeviceLostError:
         raise
     except Exception as error:
-        if len(call.texts) == 1 and (not once_more or is_of_the_data(error)):
+        if len(call.texts) == 1:
             return [work.failed(call.texts[0].task.shard, "computing", error)]
     alone = (replace(call, texts=[text], prepared=None) for text in call.texts)
-    return [shard for call_of_one in alone for shard in compute(work, call_of_one, once_more=False)]
+    return [shard for call_of_one in alone for shard in compute(work, call_of_one)]
 
 
 def _ask_engine(work: WorkerContext, call: Call) -> list[ComputedShard]:
@@ -320,11 +312,11 @@ class ShardWorker:
         self._job, self._engine = job, engine
         self._claims_device = job.engine.get("device") != "cpu"
         self._turn = threading.Lock()  # one caller at a time reads
-        self._in_flight: deque[Future[_Computed]] = deque()  # the last calls that the engine was asked for
+        self._in_flight: deque[Future[Computed]] = deque()  # the last calls that the engine was asked for
         self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._writers = ThreadPoolExecutor(job.writers, thread_name_prefix="write")
         self._numbers = itertools.count()
-        self._started: dict[int, Future[_Computed]] = {}  # by number, until their results are asked for
+        self._started: dict[int, Future[Computed]] = {}  # by number, until their results are asked for
 
     @cached_property
     def _work(self) -> WorkerContext:
@@ -348,7 +340,7 @@ class ShardWorker:
     def is_durable(self, number: int) -> bool:
         """Whether every shard of the task is in the store, or failed."""
         call = self._started[number]
-        return call.done() and (call.exception() is not None or all(write.done() for write in call.result().writes))
+        return call.done() and (call.exception() is not None or all(write.done() for write in call.result()[1]))
 
     def outcome(self, number: int) -> Outcome:
         """What became of the shards of the task, once all of them are in the store, or failed. Asked once.
@@ -358,15 +350,15 @@ class ShardWorker:
         the run ended meanwhile: then the bundle must fail too.
         """
         try:
-            computed = self._started.pop(number).result()
-            outcome = total([*computed.failed, *(write.result() for write in computed.writes)])
+            failed, writes = self._started.pop(number).result()
+            outcome = total([*failed, *(write.result() for write in writes)])
             self._work.health.check()
         except DeviceLostError as error:
             end_where_replaced(self._job.root, error)
             raise
         return outcome
 
-    def _begin(self, tasks: Sequence[ShardTask]) -> "Future[_Computed]":
+    def _begin(self, tasks: Sequence[ShardTask]) -> Future[Computed]:
         with self._turn:
             if self._claims_device:
                 claim_device(self._job.root, self._engine.hardware)
@@ -374,22 +366,14 @@ class ShardWorker:
             call = read_call(self._work, tasks)
             wait(self._in_flight)
             if len(self._in_flight) == CALLS_IN_FLIGHT and not (oldest := self._in_flight.popleft()).exception():
-                wait(oldest.result().writes)
+                wait(oldest.result()[1])
             self._in_flight.append(self._engine_thread.submit(self._compute, call))
             return self._in_flight[-1]
 
-    def _compute(self, call: Call) -> "_Computed":
+    def _compute(self, call: Call) -> Computed:
         work = self._work
         work.health.check()
         shards = compute(work, call)
         failed = call.failed + [shard for shard in shards if isinstance(shard, Outcome)]
         computed = [shard for shard in shards if isinstance(shard, ComputedShard)]
-        return _Computed(failed, [self._writers.submit(write, work, shard) for shard in computed])
-
-
-@dataclass(frozen=True)
-class _Computed:
-    """A task whose states are computed, or asked for."""
-
-    failed: list[Outcome]
-    writes: list[Future[Outcome]]  # of all others
+        return failed, [self._writers.submit(write, work, shard) for shard in computed]

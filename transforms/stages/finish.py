@@ -146,16 +146,13 @@ def stat_sums(markers: Iterable[ShardMarker]) -> Counter[str]:
 
 
 def _is_sound(root: Root, folder: str, number: int) -> bool:
-    """Whether a part group or a run of id tables is as its marker says; the marker of one that is not is removed."""
+    """Whether a part group or a run of id tables is as its marker says."""
     marker: PartGroupMarker | IdsMarker | None
     marker = read_part_group_marker(root, number) if folder == PART_GROUPS else read_ids_marker(root, number)
     if marker is None:
         return False
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        sound = not any(pool.map(lambda stamped: stamped_fault(root, *stamped), stamped_objects(marker)))
-    if not sound:
-        root.remove(marker.path)  # the next run looks at sizes only
-    return sound
+        return not any(pool.map(lambda stamped: stamped_fault(root, *stamped), stamped_objects(marker)))
 
 
 def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:

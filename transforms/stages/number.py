@@ -9,7 +9,6 @@ many workers, and no id travels between stages.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -29,7 +28,6 @@ from elmo_store.format.markers import (
     Stats,
     put_objects,
     read_ids_marker,
-    read_part_group_marker,
     write_marker,
 )
 from elmo_store.format.texts import cut_bytes, hash_tokens
@@ -40,7 +38,6 @@ from transforms.inputs.records import InDocument, id_within
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages.plan import (
-    IO_THREADS,
     Int64,
     PartGroup,
     PartPlan,
@@ -57,13 +54,8 @@ ID, TEXT = np.uint64(0), np.uint64(1)
 
 
 def number_parts(group: PartGroup, root: Root) -> Outcome:
-    """Write the final parts (and rejects) of a group, its chunks of ``sentence_start``, its hashes; then the marker.
-
-    Nothing is written of what an earlier run has done.
-    """
-    manifest, plan = read_manifest(root), root.get_json(PLAN)
-    if plan["resumed"] and is_numbered(root, manifest, plan["id"], group):
-        return Outcome()
+    """Write the final parts (and rejects) of a group, its chunks of ``sentence_start``, its hashes; then the marker."""
+    manifest = read_manifest(root)
     starts: list[Int64] = []
     hashes: list[Hashes] = [np.zeros((0, 4), np.uint64)]
     cut = cut_bytes(manifest.model.options)
@@ -101,20 +93,6 @@ def identity(group: PartGroup, manifest: Manifest) -> str:
     numbers = [group.number, group.first_chunk, group.stop_chunk]
     text = json.dumps([parts, numbers, manifest.boundaries, manifest.sizes.sentences, manifest.sizes.rows])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def is_numbered(root: Root, manifest: Manifest, plan: str, group: PartGroup) -> bool:
-    """Whether the final parts of ``group`` are in the store, whole and from the same scratch parts: a request an object."""
-    marker = marker_of_plan(read_part_group_marker, root, group.number, identity(group, manifest))
-    if marker is None:
-        return False
-
-    def has_hashes(run: int) -> bool:
-        return root.exists(id_hashes(run, group.number)) or is_merged(root, run, plan)
-
-    with ThreadPoolExecutor(IO_THREADS) as pool:
-        whole = pool.map(lambda record: root.size(record.path) == record.bytes, marker.objects)
-        return all(whole) and all(pool.map(has_hashes, range(id_runs(manifest.sizes.sentences))))
 
 
 def _scratch_table(root: Root, part: PartPlan) -> pa.Table:
@@ -207,16 +185,8 @@ def _put_hashes(root: Root, group: PartGroup, n_sentences: int, hashes: Hashes) 
 
 
 def runs_to_do(_: Iterable[Outcome], root: Root) -> Iterable[int]:
-    """The runs of id tables that this plan has not written yet, once all groups are numbered; none of a complete store."""
-    if read_manifest(root).complete:
-        return []
-    plan = root.get_json(PLAN)
-    return [run for run in range(plan["n_id_runs"]) if not is_merged(root, run, plan["id"])]
-
-
-def is_merged(root: Root, run: int, plan: str) -> bool:
-    """Whether the run of id tables is written, by this very plan; then nobody needs the hashes that it was made of."""
-    return marker_of_plan(read_ids_marker, root, run, plan) is not None
+    """The runs of id tables, once all groups are numbered; none of a complete store."""
+    return [] if read_manifest(root).complete else range(root.get_json(PLAN)["n_id_runs"])
 
 
 def merge_ids(run: int, root: Root) -> Outcome:
@@ -233,7 +203,7 @@ def merge_ids(run: int, root: Root) -> Outcome:
     try:
         data = b"".join(root.get_many(sources))
     except FileNotFoundError:
-        if not is_merged(root, run, plan["id"]):
+        if marker_of_plan(read_ids_marker, root, run, plan["id"]) is None:
             raise
         return Outcome()
     rows = np.frombuffer(data, "<u8").reshape(-1, 4).astype(np.uint64)

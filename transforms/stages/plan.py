@@ -18,7 +18,7 @@ import numpy.typing as npt
 from apache_beam.pvalue import TaggedOutput
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.format.layout import FORMS, STATES, ZARR, id_bits
+from elmo_store.format.layout import FORMS, id_bits
 from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_manifest
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, PartRange, ShardMarker
 from elmo_store.forms import zarr_form
@@ -38,10 +38,6 @@ GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = 1 << 18, 1 << 22, 512  # a part gro
 
 Int64 = npt.NDArray[np.int64]
 M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
-
-
-class PlanError(ValueError):
-    """Counts or settings that no plan can be made of; names the value and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,10 @@ class CorpusPlan:
 
 
 def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: bool) -> CorpusPlan:
-    """Number the parts of ``results`` (of all tasks, in any order) by prefix sums; positions go on from range to range of a file.
+    """Number the parts of ``results`` (of all tasks, in any order) by prefix sums.
 
-    PlanError for a shard size below 1, or a part with counts that can't be.
+    Positions go on from range to range of a file.
     """
-    if shard_rows < 1:
-        raise PlanError(f"a shard of {shard_rows} rows can't hold anything: give --shard-rows of 1 or more")
     parts: list[PartPlan] = []
     sentence = row = 0
     offsets: dict[str, tuple[int, int, tuple[str, int]]] = {}  # of the next range of each file
@@ -104,11 +98,6 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
         after = document_of(result.ends_in, url, position, document)
         offsets[url] = position + result.n_positions, ordinal + result.n_ordinals, after
         for scratch in result.parts:
-            if not 0 <= scratch.n_nonempty <= scratch.n_sentences or scratch.n_nonempty > scratch.n_tokens:
-                raise PlanError(
-                    f"scratch part {scratch.path} counts {scratch.n_sentences} sentences, {scratch.n_nonempty} with tokens, "
-                    f"{scratch.n_tokens} tokens, which can't be: remove the output with --overwrite and run again"
-                )
             n_rows = scratch.n_tokens + (2 * scratch.n_nonempty if boundaries else 0)
             part_range = PartRange(len(parts), sentence, scratch.n_sentences, row, n_rows)
             parts.append(PartPlan(scratch, position, ordinal, document, part_range))
@@ -261,7 +250,6 @@ def plan_job(
     manifest = replace(manifest, counts=plan.counts)
     identity = id_of_plan(manifest, plan)
     groups = part_groups(plan.parts, plan.counts.sentences, manifest.sentence_chunk)
-    check_room(root, manifest)
     if not is_planned(root, identity):
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
@@ -336,24 +324,6 @@ def marker_of_plan(read: Callable[[Root, int], M | None], root: Root, number: in
     except ShardCorruptError:
         return None
     return marker if marker is not None and marker.plan == plan else None
-
-
-def check_room(root: Root, manifest: Manifest) -> None:
-    """RuntimeError before the first shard if the states of ``manifest`` can't have room at ``root``, as far as that can be known.
-
-    Compressed vectors are counted half: how far they shrink is known when they are there.
-    """
-    row_bytes = manifest.row_bytes * len(manifest.forms)
-    least = manifest.sizes.rows * row_bytes // (1 if manifest.compression == "none" else 2)
-    free = root.free_bytes()
-    if free is None or free >= least:
-        return
-    least -= sum(sum(root.sizes(folder).values()) for folder in (STATES, f"{ZARR}/states"))  # by an earlier run
-    if free < least:
-        raise RuntimeError(
-            f"the output {root} has {free:,} bytes free and its states take {least:,} more: make room "
-            "and run the same command again, or give another --output, or fewer --states"
-        )
 
 
 def is_planned(root: Root, identity: str) -> bool:

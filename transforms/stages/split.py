@@ -27,7 +27,6 @@ from transforms.inputs.byte_source import UTF8
 from transforms.inputs.decompress import checked_compression, decompressed
 from transforms.inputs.files import filesystem_of, find_files, input_errors, known_format
 from transforms.inputs.records import (
-    FORMATS,
     MIB,
     PLAIN_FORMATS,
     DamagedInputError,
@@ -68,10 +67,6 @@ def plan_splits(
     (Parquet). Any other is read whole: compressed, in another encoding than UTF-8, CSV, a JSON array.
     InputError for anything that can't be read, or a file without the wanted fields.
     """
-    if input_format not in ("auto", *FORMATS):
-        raise ValueError(f"input format {input_format!r} is none of auto, {', '.join(FORMATS)}")
-    if range_bytes < 1:
-        raise ValueError(f"range_bytes={range_bytes} leaves ranges empty: give 1 or more")
     settings, auto = settings or ReadSettings(), input_format == "auto"
     listed = find_files(inputs, only_known=auto, storage_options=storage_options, exclude=exclude)
     kinds = [(known_format(file.url) or "text") if auto else input_format for file in listed]
@@ -170,20 +165,12 @@ def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
 
 
 def _log_guesses(splits: Iterable[Split]) -> None:
-    """Say what ``auto`` made of the files: a wrong guess must be seen before it costs a day."""
-    urls: dict[tuple[str, bool], list[str]] = {}
-    for url, kind in {split.url: split.format for split in splits}.items():
-        by_looks = kind == "lines" and known_format(url) != kind
-        urls.setdefault((kind, by_looks), []).append(url)
-    by_name = "reading %d file(s) as %s by their names, such as %s (--input-format says otherwise)"
-    looks = (
-        "%d file(s) begin with tokenised sentences, one a line, such as %s: read as lines (--input-format text says otherwise)"
-    )
-    for (kind, by_looks), named in sorted(urls.items()):
-        if by_looks:
-            _log.warning(looks, len(named), named[0])
-        else:
-            _log.info(by_name, len(named), kind, named[0])
+    """Say which files ``auto`` took for lines: a wrong guess must be seen before it costs a day."""
+    if by_looks := sorted({split.url for split in splits if split.format == "lines" and known_format(split.url) != "lines"}):
+        _log.warning(
+            f"{len(by_looks)} file(s) begin with tokenised sentences, one a line, such as {by_looks[0]}: read as lines "
+            "(--input-format text says otherwise)"
+        )
 
 
 def _beginning(compression: str, head: bytes) -> bytes:

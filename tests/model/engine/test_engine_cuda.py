@@ -230,7 +230,7 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
     model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
     before = [weakref.ref(direction) for direction in model._device.directions]
     alive = []
-    gc.freeze()  # as a worker does
+    gc.freeze()
     build = CudaDevice._build
 
     def watched(self: CudaDevice) -> None:

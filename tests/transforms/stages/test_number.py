@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from elmo_store.format import layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import hashes
-from elmo_store.format.layout import ids_marker, rejects_part, sentences_part
-from elmo_store.format.manifest import read_manifest, write_manifest
-from elmo_store.format.markers import IdsMarker, PartRange, read_part_group_marker, write_marker
+from elmo_store.format.layout import rejects_part, sentences_part
+from elmo_store.format.manifest import write_manifest
+from elmo_store.format.markers import PartRange, read_part_group_marker
 from elmo_store.format.texts import hash_texts
 from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
@@ -27,7 +27,7 @@ from tests.store.support import make_manifest
 from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, Split, TaskResult
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages import plan
-from transforms.stages.number import is_numbered, merge_ids, number_parts, runs_to_do
+from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import PartGroup, PartPlan, make_plan, part_groups
 
 SENTENCES = [["a", "b"], [], ["c"], []]
@@ -46,10 +46,6 @@ def put_manifest(root: Root, boundaries: bool = False) -> None:
     lengths = (N_ROWS, *[0] * (N_SENTENCES - 1))
     manifest = make_manifest(lengths=lengths, parts=(N_SENTENCES,), shard_rows=64)
     write_manifest(root, replace(manifest, boundaries=boundaries))
-
-
-def numbered(root: Root, task: PartGroup) -> bool:
-    return is_numbered(root, read_manifest(root), "plan", task)
 
 
 def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "x", "")) -> PartGroup:
@@ -109,42 +105,6 @@ def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
     reject = json.loads(lines[0])
     assert (reject["sentence"], reject["position"], reject["id"]) == (53, 103, "a.txt:103")
     assert reject["raw"] == "\u2028é"
-
-
-def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> None:
-    done = task(root)
-    assert not numbered(root, done)
-    number_parts(done, root)
-    assert numbered(root, done)
-    put_manifest(root, boundaries=True)
-    assert not numbered(root, done)
-    put_manifest(root)
-    assert numbered(root, done)
-    assert not numbered(root, task(root, ids=("", "", "y", "")))
-    done = task(root)
-    root.remove(id_hashes(0, 3))
-    assert not numbered(root, done)
-    write_marker(root, IdsMarker(0, 0, 1, (), plan="other"))
-    assert not numbered(root, done)
-    write_marker(root, IdsMarker(0, 0, 1, (), plan="plan"))  # the hashes have become tables
-    assert numbered(root, done)
-    root.remove(ids_marker(0))
-    number_parts(done, root)
-    assert numbered(root, done)
-    root.put(sentences_part(7), root.get(sentences_part(7))[:-3])
-    assert not numbered(root, done)
-
-
-def test_a_resumed_task_writes_nothing_that_an_earlier_run_wrote(root: Root) -> None:
-    first = number_parts(task(root), root)
-    again = task(root)
-    root.put_json(PLAN, {"id": "plan", "resumed": True})
-    before = {rel: root.stamp(rel) for rel in root.list()}
-    assert number_parts(again, root) == first
-    assert {rel: root.stamp(rel) for rel in root.list()} == before
-    root.remove(sentences_part(7))
-    number_parts(again, root)
-    assert root.size(sentences_part(7))
 
 
 def test_numbering_twice_gives_the_same_bytes(root: Root) -> None:
@@ -236,7 +196,6 @@ def test_any_parts_give_the_same_starts_and_ids(
             merged = merge_ids(run, root)
             assert not [id_hashes(run, one.number) for one in found if root.exists(id_hashes(run, one.number))]
             assert merge_ids(run, root) == merged  # a second copy of the task
-        assert list(runs_to_do([], root)) == []
         by_kind = [
             [pq.read_table(BytesIO(root.get(path_of(i)))) for i in range(1 << bits)]
             for path_of in (layout.id_table, layout.text_table)

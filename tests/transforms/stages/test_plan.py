@@ -1,7 +1,5 @@
 """The plan against a brute-force oracle that lays out every row one by one."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +16,6 @@ from pipeline.runners.beam_options import UNKNOWN_WORKERS
 from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, Split, TaskResult
 from transforms.stages.plan import (
     CorpusPlan,
-    PlanError,
     ShardTask,
     cut,
     grouped,
@@ -133,17 +130,6 @@ def test_a_billion_tokens_are_work_for_a_thousand_workers_that_nobody_told_of(
 @pytest.mark.parametrize(("row_bytes", "expected"), [(160, 4), (5120, 3), (10_240, 1), (10**9, 1)])
 def test_a_call_is_bounded_in_rows_and_in_bytes(row_bytes: int, expected: int) -> None:
     assert shards_per_call(16_384, row_bytes, most_rows=65_536, most_bytes=256 << 20, most=32) == expected
-
-
-def test_a_shard_size_of_zero_is_refused_with_the_remedy() -> None:
-    with pytest.raises(PlanError, match="--shard-rows of 1 or more"):
-        make_plan([], shard_rows=0, boundaries=False)
-
-
-def test_counts_that_cannot_be_are_refused_by_name() -> None:
-    broken = replace(result(0, "a", []), parts=(ScratchPart("_work/parts/x", "", 1, 0, 1, 0, 0, 0, ""),))
-    with pytest.raises(PlanError, match="_work/parts/x"):
-        make_plan([broken], shard_rows=4, boundaries=False)
 
 
 def test_positions_go_on_through_the_pieces_of_a_file_and_begin_anew_in_the_next() -> None:
