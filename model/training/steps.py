@@ -16,7 +16,7 @@ from model.training.network import Network, table_rows
 State = list[tuple[Tensor, Tensor]]  # layer → (h [B, p], c [B, d])
 
 
-class Words:
+class CharacterCnn:
     """What the directions read, [2, T, B, p], and the gradients of the character CNN's parameters."""
 
     def __init__(self, network: Network) -> None:

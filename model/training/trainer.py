@@ -22,11 +22,11 @@ from model.training import softmax
 from model.training.corpus import FIRST_WORD, Corpus, Epoch, TrainingBatch
 from model.training.network import Network, initial_parameters
 from model.training.steps import (
+    CharacterCnn,
     DirectionBatch,
     DirectionResult,
     GraphedDirection,
     State,
-    Words,
     direction_step,
 )
 
@@ -115,7 +115,7 @@ class Trainer:
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
-        self._words = Words(self.network)
+        self._words = CharacterCnn(self.network)
         self._graphed: list[GraphedDirection] = []
         if self.network.device.type == "cuda":
             self._graphed = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]
