@@ -108,7 +108,7 @@ def quoted(page: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def tests_by_file() -> dict[str, set[str]]:
+def functions_by_file() -> dict[str, set[str]]:
     """The names of test functions by the name of their file, whichever folder it lies in."""
     tests: dict[str, set[str]] = {}
     for file in (REPO / "tests").rglob("test_*.py"):
@@ -118,7 +118,7 @@ def tests_by_file() -> dict[str, set[str]]:
 
 
 @each_page
-def test_files_and_tests_that_a_page_names_exist(page: Path, tests_by_file: dict[str, set[str]]) -> None:
+def test_files_and_tests_that_a_page_names_exist(page: Path, functions_by_file: dict[str, set[str]]) -> None:
     files = {path.name for room in ROOMS for path in (REPO / room).rglob("*")} | {path.name for path in REPO.iterdir()}
     for words in quoted(page):
         for word in words.split():
@@ -128,9 +128,9 @@ def test_files_and_tests_that_a_page_names_exist(page: Path, tests_by_file: dict
             elif re.fullmatch(r"[\w-]+\.(py|c|yaml|sh|toml)", path):
                 assert path in {*files, "model.py"}, f"{name_of(page)} names {path}"
             elif re.fullmatch(r"test_\w+", path):
-                assert any(path in names for names in tests_by_file.values()), f"{name_of(page)} names {path}"
+                assert any(path in names for names in functions_by_file.values()), f"{name_of(page)} names {path}"
             if re.fullmatch(r"test_\w+", test):
-                assert test in tests_by_file.get(Path(path).name, ()), f"{name_of(page)} names {word}"
+                assert test in functions_by_file.get(Path(path).name, ()), f"{name_of(page)} names {word}"
 
 
 # A module of ours, or a name in one; `model` is a variable on many pages.

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ import pytest
 from model.files.registry import random_weights
 from pipeline.cli.exit_codes import Exit
 from tests.clusters.artefacts import missing_tools
-from tests.clusters.engine import Cluster, cluster_of, pool_options
+from tests.clusters.engine import Cluster, ClusterType, cluster_of, pool_options
 from tests.clusters.processes import free_port, service, worker_environment
 from tests.deploy.held_worker import Gate
 from tests.pipeline.conftest import TINY
@@ -97,14 +98,21 @@ def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
     return next(child for child in psutil.Process(process.pid).children() if child.name() == "java")
 
 
+@contextmanager
+def cluster_here(kind: type[ClusterType], folder: Path, n_members: int) -> Iterator[ClusterType]:
+    """`cluster_of`; where the engine can't be started its tests are skipped."""
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"{kind.engine} can't be started: {problem}")
+    with cluster_of(kind, folder, n_members) as cluster:
+        yield cluster
+
+
 def check_a_pools_worker_dies(
     kind: type[Cluster], arguments: Arguments, local_bytes: Mapping[str, str], gate: Gate, folder: Path
 ) -> None:
     """A job whose workers a pool starts, one of which is killed in the middle of a call: it costs a retry, and is told of."""
-    if (problem := missing_tools()) is not None:
-        pytest.skip(f"{kind.engine} can't be started: {problem}")
     store, port = folder / "store", free_port()
-    with cluster_of(kind, folder / "cluster", 1) as cluster:
+    with cluster_here(kind, folder / "cluster", 1) as cluster:
         pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
         with service("pool", [*pool, f"--container_executable={gate.program}"]) as running:
             running.wait_for_port(port)

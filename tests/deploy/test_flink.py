@@ -22,10 +22,10 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.runners.flink import cancel
 from tests.clusters.artefacts import missing_tools, resolve
-from tests.clusters.engine import cluster_of, environment_options
+from tests.clusters.engine import environment_options
 from tests.clusters.flink import FlinkCluster
 from tests.clusters.processes import Service, wait_until
-from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, job_service, ran, started
+from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, cluster_here, job_service, ran, started
 from tests.deploy.held_worker import DEVICE_LOST, FIRST_LIMIT, KILLED_LOADING, NO_LIMIT, Gate
 from tests.hostile.faulty import NOTHING_PASSES, faulty_way
 from tests.pipeline.support import digests, remote_digests
@@ -49,9 +49,7 @@ sys.exit(main())
 @pytest.fixture(scope="module")
 def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
     """A real cluster of one JobManager and two TaskManagers."""
-    if (problem := missing_tools()) is not None:
-        pytest.skip(f"Flink can't be started: {problem}")
-    with cluster_of(FlinkCluster, tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
+    with cluster_here(FlinkCluster, tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
         yield cluster
 
 

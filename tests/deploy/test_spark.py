@@ -10,11 +10,10 @@ import psutil
 import pytest
 
 from pipeline.cli.exit_codes import Exit
-from tests.clusters.artefacts import missing_tools
-from tests.clusters.engine import cluster_of, environment_options
+from tests.clusters.engine import environment_options
 from tests.clusters.processes import wait_until
 from tests.clusters.spark import SparkCluster
-from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, job_service, ran, started
+from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, cluster_here, job_service, ran, started
 from tests.deploy.held_worker import Gate
 from tests.pipeline.support import digests
 
@@ -25,9 +24,7 @@ N_WORKERS = 2
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A real standalone cluster of one master and two workers."""
-    if (problem := missing_tools()) is not None:
-        pytest.skip(f"Spark can't be started: {problem}")
-    with cluster_of(SparkCluster, tmp_path_factory.mktemp("spark"), N_WORKERS) as cluster:
+    with cluster_here(SparkCluster, tmp_path_factory.mktemp("spark"), N_WORKERS) as cluster:
         yield cluster
 
 

@@ -21,7 +21,8 @@ import zstandard
 from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import is_url
-from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
+from transforms.inputs import byte_source
+from transforms.inputs.byte_source import BOMB_RATIO
 from transforms.inputs.records import MIB, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits
@@ -152,9 +153,11 @@ def zeros(suffix: str, n_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, suffix: str) -> None:
-    data = zeros(suffix, 4 * BOMB_BYTES)
-    assert len(data) * BOMB_RATIO < BOMB_BYTES * 4
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb_bytes = 256 * MIB  # a quarter, to be there sooner
+    monkeypatch.setattr(byte_source, "BOMB_BYTES", bomb_bytes)
+    data = zeros(suffix, 4 * bomb_bytes)
+    assert len(data) * BOMB_RATIO < bomb_bytes * 4
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match=f"more than {BOMB_RATIO} times as many"):
         of(tmp_path, data, name=f"in.txt.{suffix}")

@@ -566,6 +566,7 @@ def test_a_wrong_token_is_told_on_the_page(page: Any, running: Running) -> None:
     assert "tokens in" not in page.find_element("css selector", "#about").text
 
 
+@pytest.mark.slow
 def test_the_command_prints_an_address_and_ends_by_ctrl_c(hostile_store: Path) -> None:
     command = [sys.executable, "-m", "elmo_store", "explore", str(hostile_store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals) as process:

@@ -39,6 +39,16 @@ def options_are_parsed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_not_listed() -> Iterator[None]:
+    """Beam lists the packages of this environment, by pip in a process, at each look at what a cluster's workers are."""
+    from apache_beam.runners.portability.stager import Stager
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stager, "_create_stage_submission_env_dependencies", lambda folder: [])
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A safetensors file with a random biLM that takes no time."""

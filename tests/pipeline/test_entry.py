@@ -63,6 +63,7 @@ def test_commands_that_look_at_a_store_need_neither_pytorch_nor_beam(made: Made)
     assert not [name for name in ("torch", "apache_beam") if repr(name) in lines[-1]]
 
 
+@pytest.mark.slow
 def test_a_stray_module_first_on_the_path_is_not_taken_for_ours(tmp_path: Path) -> None:
     for name in ("model", "pipeline", "transforms"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")

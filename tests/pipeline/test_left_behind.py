@@ -29,6 +29,7 @@ def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits", [True, False])
 def test_whatever_operation_a_job_is_killed_at_its_end_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool

@@ -107,6 +107,7 @@ def test_every_command_ends_in_one_line_with_cause_and_remedy(
 ) -> None:  # fmt: skip
     pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
     monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
+    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 0.2)
     options: dict[str, Any] = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{refusing[how]}"}
     for command in every_command(tmp_path, tiny_model, options):
         assert main(command) == Exit.BAD_LOCATION, command

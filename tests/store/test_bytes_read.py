@@ -224,7 +224,8 @@ FORMS_AT_PLACES = [("local", "zarr"), ("s3", "parquet"), ("s3 by obstore", "zarr
 @pytest.mark.parametrize(
     ("program", "place", "form"),
     [
-        *[(FORKED, place, form) for place, form in [*FORMS_AT_PLACES, ("local", "parquet")]],
+        *[(FORKED, "local", form) for form in ("zarr", "parquet")],
+        *[pytest.param(FORKED, place, form, marks=pytest.mark.slow) for place, form in FORMS_AT_PLACES[1:]],
         *[pytest.param(LOADED, place, form, marks=pytest.mark.slow) for place, form in FORMS_AT_PLACES],
     ],
     ids=lambda given: {FORKED: "fork", LOADED: "DataLoader"}.get(given, given),

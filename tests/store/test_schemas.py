@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import asdict
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def test_the_files_are_made_from_the_types() -> None:
     assert schema("markers") == json_schemas.markers_schema()
 
 
+@cache
 def validator(name: str) -> Any:
     kind = jsonschema.validators.validator_for(schema(name))
     kind.check_schema(schema(name))

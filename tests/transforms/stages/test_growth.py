@@ -83,6 +83,7 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
     assert not any(path.exists() for path in left)
 
 
+@pytest.mark.slow
 def test_stages_that_only_count_load_no_pytorch() -> None:
     stages = [f"transforms.stages.{name}" for name in ("tokenise", "split", "plan", "number", "finish")]
     code = f"import sys, {', '.join(stages)}; sys.exit('torch' in sys.modules)"
