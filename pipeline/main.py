@@ -56,8 +56,7 @@ exit codes:
 ENVIRONMENT = """\
 environment:
   ELMO_STORE_CACHE  folder for downloaded models
-                    (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
-  NO_COLOR          if set, no colour on a terminal"""
+                    (default: elmo-store in XDG_CACHE_HOME or ~/.cache)"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

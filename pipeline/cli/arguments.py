@@ -1,13 +1,10 @@
 """Kinds of arguments that several commands take. What a kind refuses is bad usage, told by argparse with the option's name."""
 
 import argparse
-import importlib.util
 import json
 import math
 from collections.abc import Callable
 from typing import Any
-
-from pipeline.cli.exit_codes import CommandError, Exit
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -67,19 +64,6 @@ def add_option(
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
     """``--storage-options``, ``of`` what is opened with them."""
     add_option(parser, "--storage-options", f"what fsspec needs for {of}", type=json_object, metavar="JSON")
-
-
-def check_metrics_port(port: int | None, *, waits: bool) -> None:
-    """CommandError (bad usage) for metrics that can't be had. ``waits``: the command stays for its job's end."""
-    if port is not None and not waits:
-        raise CommandError(
-            Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --no-wait, or give it to elmo-store watch"
-        )
-
-
-def is_installed(module: str) -> bool:
-    """Whether the module can be imported, without importing it."""
-    return importlib.util.find_spec(module) is not None
 
 
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress and no summary") -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from elmo_store.exports.formats import PER, POOLED
 from elmo_store.mixing import POOLS
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_storage_options, check_metrics_port
+from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.commands.export import write_export
@@ -80,26 +80,19 @@ def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
         add_embed_option(writing, name)
     screen = parser.add_argument_group("storage and screen")
     add_storage_options(screen, "all that is read and written")
-    for name in ("quiet", "metrics_port"):
-        add_embed_option(screen, name)
+    add_embed_option(screen, "quiet")
     clusters = parser.add_argument_group("clusters and clouds")
     for name in ("no_wait", "shared_disk"):
         add_embed_option(clusters, name)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """CommandError for metrics that can't be had."""
-    check_metrics_port(args.metrics_port, waits=not args.no_wait)
-
-
 def _check_mix(args: argparse.Namespace) -> None:
-    _check(args)
+    """CommandError for options that make no sense together."""
     if args.pool is None:
         if args.weights is None or args.per:
             raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")
         return
     given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait}
-    given["--metrics-port"] = args.metrics_port
     if unused := [option for option, value in given.items() if value]:
         raise CommandError(Exit.BAD_USAGE, f"--pool has no use for {unused[0]}: leave it out")
     if args.dtype == "int8":
@@ -222,5 +215,5 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
 
 COMMANDS = {
     "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, takes_beam_options=True),
-    "convert": Command(_add_convert_arguments, _convert, _touches, _check, epilog=CONVERT, takes_beam_options=True),
+    "convert": Command(_add_convert_arguments, _convert, _touches, epilog=CONVERT, takes_beam_options=True),
 }

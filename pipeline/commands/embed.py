@@ -4,7 +4,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import check_metrics_port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import spec
@@ -21,7 +20,6 @@ FnApiRunner. Rerun an interrupted command to resume it.
 
 def _check(args: argparse.Namespace) -> None:
     spec.parse(args)
-    check_metrics_port(args.metrics_port, waits=not args.no_wait)
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
@@ -47,19 +45,18 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     from pipeline.jobs.embed_input import STDIN
     from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
     from pipeline.jobs.run import Running, complete_already, run_to_end
-    from pipeline.progress.metrics import exported
     from pipeline.runners import beam_options, preflight
 
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     waits = not options.no_wait
-    with exported(options.metrics_port) as meter, preflight.opened(beam_args, wait=waits) as runner:
+    with preflight.opened(beam_args, wait=waits) as runner:
 
         def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, OpenedJob]:
             opened = open_job(options, runner, loading)
             if opened.holder is None:
                 return complete_already(opened.root, quiet=options.quiet, is_member=bool(options.into)), opened
-            running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
+            running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits)
             running.is_member = bool(options.into)
             return run_to_end(running, EmbedCorpus(opened.job) if opened.job else None), opened
 

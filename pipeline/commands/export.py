@@ -2,12 +2,13 @@
 
 import argparse
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.exports.formats import FORMATS, LAYERS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, is_installed
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.terminal import progress_bar, quantity
@@ -47,7 +48,7 @@ def _check(args: argparse.Namespace) -> None:
     form = FORMATS[args.format]
     if form.folder:
         locations.check_written("output", args.output, folder=True)
-    if form.writer.startswith("hdf5.") and not is_installed("h5py"):
+    if form.writer.startswith("hdf5.") and find_spec("h5py") is None:
         remedy = "pip install '.[export]' in elmo-store's checkout"
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_storage_options, check_metrics_port
+from pipeline.cli.arguments import add_option, add_storage_options, port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, quantity
-from pipeline.jobs import spec
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -139,14 +138,16 @@ def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="the job's output, which need not exist yet; any fsspec URL")
     add_option(parser, "--once", "print one line and end", False, "follow the job to its end")
     add_storage_options(parser, "the store")
-    spec.add_embed_option(parser, "metrics_port")
+    add_option(
+        parser, "--metrics-port", "also serve Prometheus metrics at http://HOST:PORT/metrics; needs the extra metrics",
+        unset="off", type=port, metavar="PORT",
+    )  # fmt: skip
 
 
 def _check_watch(args: argparse.Namespace) -> None:
     """CommandError for metrics that can't be had."""
     if args.once and args.metrics_port is not None:
         raise CommandError(Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --once")
-    check_metrics_port(args.metrics_port, waits=True)
 
 
 def _watch_touches(args: argparse.Namespace) -> locations.Touched:

@@ -27,7 +27,6 @@ from pipeline.cli.locations import open_store
 from pipeline.jobs.output import LeaseTerms, claim, put_start, versions
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
-from pipeline.progress.metrics import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import ends_with_command, is_local
 from pipeline.runners.flink import address_of
@@ -67,7 +66,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
     """
     waits = not args.no_wait
     source, target = open_store(args.source, args.storage_options), Root(args.output, args.storage_options)
-    with exported(args.metrics_port) as meter, preflight.opened(args.beam_args, wait=waits) as runner:
+    with preflight.opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
@@ -86,7 +85,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
             if claimed is None:
                 return complete_already(target, quiet=args.quiet)
             holder, transform = claimed
-            running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits, meter=meter)
+            running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits)
             return run_to_end(running, transform)
 
         code = attempt()

@@ -23,7 +23,6 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed, name_of, say
 from pipeline.jobs.output import differences, tidy
 from pipeline.progress.bars import Screen, shown
-from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_steps, summary
 from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import is_local, name_job
@@ -49,7 +48,6 @@ class Running:
     Attributes:
         options: Beam's.
         manifest: of this job, as it began.
-        meter: of metrics that were asked for.
         wait: for the job's end; otherwise the command ends when the engine has the job, which keeps the lease.
         job: what the runner was given.
         failure: what the runner raised; the store itself tells what is done.
@@ -63,7 +61,6 @@ class Running:
     options: PipelineOptions
     quiet: bool
     wait: bool
-    meter: Meter | None = None
     is_member: bool = False
     job: SubmittedJob | None = None
     failure: Exception | None = None
@@ -86,7 +83,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) ->
     root, holder, began = running.root, running.holder, time.perf_counter()
     try:
         screen = Screen() if running.wait and not running.quiet else None
-        with shown(root, screen, running.meter, seconds=0.5 if root.is_local else 5.0):
+        with shown(root, screen, seconds=0.5 if root.is_local else 5.0):
             if not _submitted(running, transform):
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:

@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import add_option, count, json_object, part, port, threads
+from pipeline.cli.arguments import add_option, count, json_object, part, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -163,10 +163,6 @@ class EmbedOptions:
         "the same for the inputs", unset="those of --storage-options", type=json_object, metavar="JSON"
     )
     quiet: bool = _storage("print nothing but an engine's id of the job", False)
-    metrics_port: int | None = _storage(
-        "while this command runs, serve Prometheus metrics at http://HOST:PORT/metrics; needs the extra metrics",
-        unset="off", type=port, metavar="PORT",
-    )  # fmt: skip
     no_wait: bool = _cluster(
         "submit the job, print its id and console address, and end; elmo-store watch follows it", False, "wait for its end"
     )

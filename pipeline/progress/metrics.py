@@ -21,10 +21,6 @@ class Meter:
     def __init__(self) -> None:
         self.seen = Snapshot("starting")
 
-    def see(self, snapshot: Snapshot) -> None:
-        """``snapshot`` is the job's present state."""
-        self.seen = snapshot
-
     def collect(self) -> Iterator[Any]:
         """Metrics of what is known by now."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -43,17 +39,18 @@ class Meter:
 
 
 @contextmanager
-def exported(port: int | None) -> Iterator[Meter | None]:
-    """A meter that Prometheus can ask at every address of this machine while the block runs; None without a port.
+def exported(port: int | None) -> Iterator[Meter]:
+    """A meter that Prometheus can ask at every address of this machine while the block runs; nobody can without a port.
 
     CommandError (bad location) for a port that can't be listened on.
     """
+    meter = Meter()
     if port is None:
-        yield None
+        yield meter
         return
     from prometheus_client import CollectorRegistry, start_http_server
 
-    meter, registry = Meter(), CollectorRegistry()
+    registry = CollectorRegistry()
     registry.register(meter)  # duck-typed: collect is all it calls
     try:
         server, thread = start_http_server(port, registry=registry)

@@ -312,7 +312,6 @@ def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(
         (["--weights", "W", "--pool", "mean", "--dtype", "int8"], "float16 or float32"),
         (["--weights", "W", "--pool", "mean", "--store", "zarr"], "no use for --store"),
         (["--weights", "W", "--pool", "mean", "--no-wait"], "no use for --no-wait"),
-        (["--weights", "W", "--pool", "mean", "--metrics-port", "9100"], "no use for --metrics-port"),
         (["--weights", "W", "--pool", "mean", "--runner=NoSuchRunner"], "can't be used"),
         (["--pool", "mean"], "give the --weights"),
     ],

@@ -1,9 +1,7 @@
 """Metrics of a job, scraped as Prometheus does: what `watch` shows; what is refused."""
 
-import pickle
 import re
 import sys
-import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from pipeline.progress.metrics import REMAINING, STAGE, UNITS, exported
 from pipeline.progress.snapshot import Snapshot
 from tests.clusters.processes import free_port
 from tests.pipeline.conftest import Command
-from transforms.stages import finish
 
 
 def scraped(port: int) -> dict[tuple[str, str], float]:
@@ -29,30 +26,6 @@ def scraped(port: int) -> dict[tuple[str, str], float]:
     with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=30) as reply:
         families = text_string_to_metric_families(reply.read().decode())
         return {(s.name, s.labels.get("stage", "")): s.value for family in families for s in family.samples}
-
-
-@pytest.mark.slow
-def test_prometheus_scrapes_a_running_job(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In its last stage, when all is written: the values are the store's. With --quiet too."""
-    port, file, complete = free_port(), tmp_path / "scraped", finish.finish_job
-
-    def scrape_first(looks: Any, root: Root) -> Any:  # Beam pickles it: a file carries what it found
-        found = scraped(port)
-        while not found["elmo_store_stage", "finishing"]:
-            threading.Event().wait(0.01)
-            found = scraped(port)
-        file.write_bytes(pickle.dumps(found))
-        return complete(looks, root)
-
-    monkeypatch.setattr(finish, "finish_job", scrape_first)
-    assert embed(tmp_path / "store", "--metrics-port", str(port)) == Exit.COMPLETE
-    sizes = elmo_store.open(str(tmp_path / "store")).manifest.sizes
-    found = pickle.loads(file.read_bytes())
-    assert found["elmo_store_tokens_total", ""] == found["elmo_store_expected_tokens", ""] == sizes.tokens
-    assert found["elmo_store_shards_total", ""] == found["elmo_store_expected_shards", ""] == sizes.shards
-    assert sum(value for (name, _), value in found.items() if name == STAGE) == 1
-    with pytest.raises(OSError):
-        scraped(port)
 
 
 def test_watch_serves_a_job_that_somebody_else_runs(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,24 +44,26 @@ def test_watch_serves_a_job_that_somebody_else_runs(embed: Command, tmp_path: Pa
     before, after = found
     assert (before[STAGE, "starting"], after[STAGE, "complete"]) == (1, 1)
     assert ("elmo_store_tokens_total", "") not in before
-    assert after["elmo_store_tokens_total", ""] == elmo_store.open(str(tmp_path / "store")).manifest.sizes.tokens
+    sizes = elmo_store.open(str(tmp_path / "store")).manifest.sizes
+    assert after["elmo_store_tokens_total", ""] == after["elmo_store_expected_tokens", ""] == sizes.tokens
+    assert after["elmo_store_shards_total", ""] == after["elmo_store_expected_shards", ""] == sizes.shards
+    assert sum(value for (name, _), value in after.items() if name == STAGE) == 1
+    with pytest.raises(OSError):
+        scraped(port)
 
 
-def test_a_missing_extra_and_a_taken_port_are_told_before_anything_is_written(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_missing_extra_and_a_taken_port_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, port = tmp_path / "store", free_port()
     with exported(port):
-        assert embed(out, "--metrics-port", str(port)) == Exit.BAD_LOCATION
+        assert main(["watch", str(out), "--metrics-port", str(port)]) == Exit.BAD_LOCATION
     assert "can't be listened on" in capsys.readouterr().err
-    assert embed(out, "--metrics-port", "9100", "--no-wait") == Exit.BAD_USAGE
-    assert "elmo-store watch" in capsys.readouterr().err
     assert main(["watch", str(out), "--once", "--metrics-port", "9100"]) == Exit.BAD_USAGE
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ModuleNotFoundError) as missing:  # the entry point names the extra
-        embed(out, "--metrics-port", "9100")
+        main(["watch", str(out), "--metrics-port", "9100"])
     assert EXTRAS[str(missing.value.name)] == "metrics"
-    assert not out.exists()
 
 
 def test_the_page_names_every_metric(repo_dir: Path) -> None:

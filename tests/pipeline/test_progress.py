@@ -141,18 +141,6 @@ def test_a_terminal_sees_a_bar_with_tokens_rate_and_time_left(root: Root) -> Non
     assert text.endswith("\r\x1b[K")  # nothing is left in the way of the summary
 
 
-def test_no_color_leaves_the_bar_uncoloured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn() -> str:
-        terminal = Terminal()
-        Screen(terminal).show(Snapshot("computing", tokens_done=500, n_tokens=1000))
-        return terminal.getvalue()
-
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[32m" in drawn()
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[32m" not in drawn()
-
-
 def test_a_log_gets_a_line_now_and_then_and_none_twice() -> None:
     stream = io.StringIO()
     screen = Screen(stream, line_seconds=0.0)
