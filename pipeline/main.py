@@ -1,14 +1,13 @@
 """The command ``elmo-store``: a table of subcommands, whose modules are imported when they are asked for."""
 
 import argparse
-import difflib
 import importlib
 import logging
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import elmo_store
 from elmo_store.errors import StoreError
@@ -94,17 +93,11 @@ def _command(asked: str, arguments: list[str]) -> int:
     arguments = arguments[1:]
     beam_args: list[str] = []
     known = {name for action in subparser._actions for name in action.option_strings}
-    if command.takes_beam_options and _unknown_options(known, arguments):
+    if command.takes_beam_options and not {name.partition("=")[0] for name in arguments if name.startswith("--")} <= known:
         logs.configure()  # before the import: Beam talks while it is imported
-        from pipeline.runners.beam_options import beam_flags, split_arguments
+        from pipeline.runners.beam_options import split_arguments
 
         arguments, beam_args = split_arguments(arguments, known)
-        near = known | beam_flags().keys()
-    else:
-        near = known
-    # Before what is missing is told: it may be what was misspelled.
-    if unknown := _unknown_options(known, arguments):
-        subparser.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, near) for name in unknown))
     args = subparser.parse_args(arguments, argparse.Namespace(command=asked, beam_args=beam_args))
     _check_no_option_is_empty(subparser, args)
     command.check(args)
@@ -118,18 +111,6 @@ def _check_no_option_is_empty(leaf: argparse.ArgumentParser, args: argparse.Name
     for action in leaf._actions:
         if action.option_strings and action.nargs is None and action.default != "" and getattr(args, action.dest, None) == "":
             raise CommandError(Exit.BAD_USAGE, f"{action.option_strings[-1]} is empty: give a value, or leave it out")
-
-
-def _unknown_options(known: Collection[str], arguments: Sequence[str]) -> list[str]:
-    """Options that are none of ours: Beam's, or a typing error that only Beam's own list can tell from one."""
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    names = [option.partition("=")[0] for option in options if option.startswith("--")]
-    return [name for name in names if name not in known]
-
-
-def _meant(word: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(word, sorted(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tuple[argparse.ArgumentParser, Command]]]:
@@ -148,7 +129,8 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
     commands: dict[str, tuple[argparse.ArgumentParser, Command]] = {}
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(
-            name, help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
+            name, usage=f"elmo-store {name} ARGUMENT … [OPTION …] (elmo-store {name} --help shows them)",
+            help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
         if name in asked:
@@ -160,7 +142,6 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
                 common, "--log-level", "what is logged on the terminal, Beam's own log too", choices=logs.LEVELS,
                 unset="warning without Beam's",
             )  # fmt: skip
-            subparser.usage = _short_usage(subparser)
             commands[name] = subparser, command
     return parser, commands
 
@@ -174,12 +155,3 @@ def _wrapped(text: str) -> str:
     width = max(40, shutil.get_terminal_size().columns - 2)
     paragraphs = [part if "\n  " in f"\n{part}" else textwrap.fill(part, width) for part in text.strip("\n").split("\n\n")]
     return "\n\n".join(paragraphs)
-
-
-def _short_usage(parser: argparse.ArgumentParser) -> str:
-    """What must be given; the options stand below it in groups, and a typing error is not buried under all of them."""
-    needed = argparse.ArgumentParser(prog=parser.prog, add_help=False)
-    for action in sorted(parser._actions, key=lambda action: bool(action.option_strings)):
-        if action.required or not action.option_strings:
-            needed._add_action(action)
-    return f"{needed.format_usage().removeprefix('usage: ').strip()} [OPTION …]".replace("%", "%%")

@@ -96,6 +96,7 @@ def export(
             a store that is not complete. WeightSetError: weights that can't be read, or belong to another model.
         OverlapError: the output overlaps the store.
         ExportRefusedError: the output holds a finished export, or something else.
+        IsADirectoryError, NotADirectoryError: a folder stands where the file goes, or a file where the folder goes.
         LeaseHeldError: another run writes to the output, and lives.
         LeaseLostError: another run took the output over; nothing of its was touched.
         ImportError: HDF5 without h5py.

@@ -61,9 +61,9 @@ class Place:
         self.scratch = Root(f"{whole}/{SCRATCH}" if in_folder else f"{whole}.export", storage_options)
         self.record_name = RECORD if form.folder else f"{self.name}.{RECORD}"
         if whole.is_local and form.folder and os.path.isfile(whole.path()):
-            raise ExportRefusedError(f"{text} is a file: name a folder")
+            raise NotADirectoryError(f"{text} is a file: name a folder")
         if whole.is_local and not (form.folder or form.prefix) and os.path.isdir(whole.path()):
-            raise ExportRefusedError(f"{text} is a folder: name a file")
+            raise IsADirectoryError(f"{text} is a folder: name a file")
 
     def check(self, names: Sequence[str], *, overwrite: bool) -> dict[str, ObjectRecord]:
         """What may be removed: the files that a record names, by their names.

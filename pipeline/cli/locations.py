@@ -8,9 +8,8 @@ import glob
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,53 +27,57 @@ CONNECT_SECONDS = 10.0
 OTHER_WAYS = ("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_USE_CLIENT_CERTIFICATE")
 
 
-Problem = Callable[[str, str], str | None]  # what a location is called, and its URL → what is wrong with it on this machine
-
-
-@dataclass(frozen=True)
-class Checked(Location):
-    """A location with what must hold of it before the work."""
-
-    problem: Problem | None = None
-
-
 @dataclass(frozen=True)
 class Touched:
-    """Locations by what is done with them; what is ``own`` is read and may lie within what is written."""
+    """Locations by what is done with them."""
 
     reads: Sequence[Location] = ()
     writes: Sequence[Location] = ()
-    own: Sequence[Location] = ()
+
+
+def location(what: str, url: str, storage_options: Mapping[str, Any] | None = None, *, leaves_out: bool = False) -> Location:
+    """A location as its user wrote it. CommandError for one that is empty or misspelled, or whose URL holds a password."""
+    named = Location(what, url, storage_options, leaves_out)
+    _check_spelling(named)
+    _check_no_password(url)
+    return named
 
 
 def store(url: str, storage_options: Mapping[str, Any] | None, what: str = "STORE") -> Location:
-    """A store that is read, where stores can be: on this machine a folder."""
-    return Checked(what, url, storage_options, problem=_store_problem)
+    """A store that is read or written. StoreError for a protocol on which none can be; otherwise errors as `location`'s."""
+    named = location(what, url, storage_options)
+    if is_url(url):
+        from elmo_store.storage.filesystems import check_store_location
 
-
-def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """A file that is read, which on this machine is there."""
-    return Checked(what, path, storage_options, problem=_file_problem)
+        check_store_location(url)
+    return named
 
 
 def output(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "output") -> Location:
-    """A folder that is written, where outputs can be: on this machine no file, nor below one."""
-    return Checked(what, url, storage_options, problem=_output_problem)
+    """A folder that is written. Errors as `store`'s."""
+    return store(url, storage_options, what)
+
+
+def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """A file that is read: on this machine no folder and no pipe. Errors as `location`'s."""
+    named = location(what, path, storage_options)
+    if not is_url(path) and not os.path.isfile(path):
+        why = "it is not a file: name a file" if os.path.exists(path) else "there is no such file: check the name"
+        raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: {why}")
+    return named
 
 
 def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
     """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
-    return [
-        Checked(what, _looked_into(url), storage_options, leaves_out=True, problem=partial(_input_problem, url))
-        for url in urls
-        if url != "-"  # standard input
-    ]
+    for url in urls:
+        _check_no_password(url)
+    return [location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]  # standard input
 
 
 def model(spec: str | None, what: str = "--model") -> list[Location]:
     """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
     is_path = spec and (os.path.lexists(spec) or (not spec.startswith("http") and (os.sep in spec or is_url(spec))))
-    return [Checked(what, spec, problem=_model_problem)] if spec and is_path else []
+    return [location(what, spec)] if spec and is_path else []
 
 
 def is_url(location: str) -> bool:
@@ -86,91 +89,9 @@ def is_url(location: str) -> bool:
     return names_filesystem(location)
 
 
-def _input_problem(url: str, *_: str) -> str | None:
-    _check_no_password(url)  # of a glob too, whose location is the folder before it
-    if is_url(url) or os.path.exists(url):
-        return None
-    if not glob.has_magic(url):
-        return f"{url}: there is no such file or folder: check the name"
-    return None if any(glob.iglob(url, recursive=True)) else f"{url}: no file or folder has such a name: check the pattern"
-
-
-def _file_problem(what: str, path: str) -> str | None:
-    if is_url(path) or os.path.isfile(path):
-        return None
-    why = "it is not a file: name a file" if os.path.exists(path) else "there is no such file: check the name"
-    return f"{what} {path}: {why}"
-
-
-def _model_problem(what: str, spec: str) -> str | None:
-    if is_url(spec) or os.path.exists(spec):
-        return None
-    raise CommandError(Exit.BAD_USAGE, f"{what}: there is no folder or file {spec}; `elmo-store models` lists names")
-
-
-def _store_problem(_: str, url: str) -> str | None:
-    if is_url(url):
-        return _protocol_problem(url)
-    if os.path.isdir(url):
-        return None
-    why = "it is a file; name the store's folder" if os.path.exists(url) else "no such folder; check the name"
-    return f"there is no store at {url}: {why}"
-
-
-def _output_problem(what: str, url: str) -> str | None:
-    if is_url(url):
-        return _protocol_problem(url)
-    if (file := _file_in_the_way(url)) is None:
-        return None
-    why = "is a file" if file == os.path.abspath(url) else f"lies below {file}, which is a file"
-    return f"the {what} {url} {why}: name a folder, new or of the same job"
-
-
-def _result_problem(what: str, path: str) -> str | None:
-    if is_url(path):
-        return _protocol_problem(path)
-    if os.path.isdir(path):
-        return f"the {what} {path} is a folder: name a file"
-    if not os.path.exists(path) and (file := _file_in_the_way(path)):
-        return f"the {what} {path} lies below {file}, which is a file: name a file in a folder"
-    return None
-
-
-def _protocol_problem(url: str) -> str | None:
-    """Why no output and no store can be at ``url``; None where one can."""
-    from elmo_store.storage.filesystems import check_store_location
-
-    try:
-        check_store_location(url)
-    except StoreError as error:
-        return str(error)
-    return None
-
-
-def _file_in_the_way(path: str) -> str | None:
-    """What no folder can be made at or below: ``path`` or the nearest above it that is there, if that is a file."""
-    there = os.path.abspath(path)
-    while not os.path.exists(there):
-        there = os.path.dirname(there)
-    return None if os.path.isdir(there) else there
-
-
-def check_written(what: str, path: str, *, folder: bool) -> None:
-    """CommandError (bad location) if no output, a ``folder`` or a file, can be at ``path``."""
-    if problem := (_output_problem if folder else _result_problem)(what, path):
-        raise CommandError(Exit.BAD_LOCATION, problem)
-
-
 def check(touched: Touched) -> None:
-    """CommandError for a location that is misspelled, missing or not answering, OverlapError for an output within an input."""
-    locations = [*touched.writes, *touched.reads]
-    for location in locations:
-        _check_spelling(location)
-    for location in [*locations, *touched.own]:
-        _check_no_password(location.url)
-        if isinstance(location, Checked) and location.problem and (problem := location.problem(location.what, location.url)):
-            raise CommandError(Exit.BAD_LOCATION, problem)
-    check_answers(locations)
+    """CommandError for a location that does not answer, OverlapError for an output within an input."""
+    check_answers([*touched.writes, *touched.reads])
     _check_no_overlap(touched)
 
 

@@ -1,10 +1,8 @@
 """``elmo-store explore``: a local page to look into a store."""
 
 import argparse
-import json
 import secrets
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
@@ -20,13 +18,6 @@ EXPLORE = """\
 The page is read-only and local: it is served on 127.0.0.1, answers only requests with the token in its address, and contacts no
 other server. Neighbours are exact over a sample of the rows, and the page says so.
 Needs the extra: pip install '.[explore]' in elmo-store's checkout.
-
---suggest serves no page. It prints the mix that tells a word's senses apart best, as weights that mix takes:
-
-  elmo-store explore out/senses --suggest line --by sense > weights.json
-  elmo-store mix out/senses --weights weights.json --output out/mixed
-
-Weights of a coarse grid are compared by leave-one-out nearest-neighbour accuracy over the labelled occurrences in the sample.
 """
 
 
@@ -35,8 +26,6 @@ def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     free_or_port = bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536)
     add_option(parser, "--port", "port to listen on", 0, "0, a free one", type=free_or_port)
     add_store_model(parser, "sentences of your own")
-    add_option(parser, "--suggest", "print the weights that tell a word's labels apart best, and end", metavar="WORD")
-    add_option(parser, "--by", "with --suggest: the kept field", metavar="FIELD")
     add_storage_options(parser, "the store")
 
 
@@ -45,16 +34,12 @@ def _explore_touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C, or print the weights that --suggest asks for."""
+    """Serve until Ctrl-C."""
     from pipeline.explore.server import HOST, server
     from pipeline.explore.service import ExplorerService
 
-    if (args.suggest is None) != (args.by is None):
-        raise CommandError(Exit.BAD_USAGE, "--suggest and --by belong together: give both, or neither")
     store = locations.open_store(args.store, args.storage_options)
     _check_layers(store)
-    if args.suggest is not None:
-        return _suggest(args, store)
     try:
         listener = socket.create_server((HOST, args.port))
     except OSError as error:
@@ -71,20 +56,6 @@ def _explore(args: argparse.Namespace) -> int:
             heed(end)
         finally:
             service.wait()
-    return Exit.COMPLETE
-
-
-def _suggest(args: argparse.Namespace, store: "Store") -> int:
-    from pipeline.explore.service import BadRequestError, ExplorerService
-
-    service = ExplorerService(store)
-    service.wait()
-    try:
-        best = service.suggest(args.suggest, args.by)
-    except BadRequestError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
-    print(best["said"], file=sys.stderr)
-    print(json.dumps({"s": best["s"], "gamma": 1.0}))
     return Exit.COMPLETE
 
 

@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.exports.formats import FORMATS, LAYERS
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_quiet, add_storage_options
 from pipeline.cli.command import Command
@@ -44,23 +43,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError for a file where a folder goes, and HDF5 without h5py."""
-    form = FORMATS[args.format]
-    if form.folder:
-        locations.check_written("output", args.output, folder=True)
-    if form.writer.startswith("hdf5.") and find_spec("h5py") is None:
+    """CommandError for HDF5 without h5py."""
+    if FORMATS[args.format].writer.startswith("hdf5.") and find_spec("h5py") is None:
         remedy = "pip install '.[export]' in elmo-store's checkout"
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
-    output = Location("output", args.output, args.storage_options)
-    return locations.Touched([locations.store(args.source, args.storage_options)], [output])
+    options = args.storage_options
+    return locations.Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
 
 
 def _run(args: argparse.Namespace) -> int:
-    if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
-        locations.check_written("output", args.output, folder=False)  # here: that it is the store itself is told first
     return write_export(args, args.format, layers=args.layers, dtype=args.dtype or "")
 
 

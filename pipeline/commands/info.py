@@ -6,7 +6,6 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options, port
 from pipeline.cli.command import Command
@@ -150,13 +149,6 @@ def _check_watch(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --once")
 
 
-def _watch_touches(args: argparse.Namespace) -> locations.Touched:
-    """The store, which may still come unless one look is all."""
-    if args.once:
-        return locations.Touched([locations.store(args.url, args.storage_options, "store")])
-    return locations.Touched([Location("store", args.url, args.storage_options)])
-
-
 def _watch(args: argparse.Namespace) -> int:
     """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
     from elmo_store.errors import ManifestError, StoreNotFoundError
@@ -194,5 +186,5 @@ def _watch(args: argparse.Namespace) -> int:
 
 COMMANDS = {
     "info": Command(_add_info_arguments, _info, _info_touches),
-    "watch": Command(_add_watch_arguments, _watch, _watch_touches, _check_watch),
+    "watch": Command(_add_watch_arguments, _watch, _info_touches, _check_watch),
 }

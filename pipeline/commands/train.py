@@ -87,10 +87,9 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
         return locations.Touched([*texts, *locations.model(args.evaluate, "--evaluate")])
-    named = args.options not in (None, DEFAULT_MODEL)
-    files = [locations.file("--options", args.options)] if named else []
-    reads, own = (texts, files) if args.resume else ([*texts, *files], [])  # a run that is resumed wrote its options itself
-    return locations.Touched(reads, [locations.output(args.output)], own=own)
+    if args.options != DEFAULT_MODEL and not args.resume:  # a run that is resumed wrote its options itself
+        texts.append(locations.file("--options", args.options))
+    return locations.Touched(texts, [locations.output(args.output)])
 
 
 def _run(args: argparse.Namespace) -> int:

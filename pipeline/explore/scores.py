@@ -5,7 +5,6 @@ same label. The mixes that are tried are those of a coarse grid over the simplex
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import comb
 
@@ -20,31 +19,13 @@ SAME = 1e-5  # cosine distance under which vectors are one
 Int = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """The best mix of the grid for one word's labels.
-
-    Attributes:
-        s: one weight a layer, 1 together. accuracy: of this mix.
-        layer: the best single layer. layer_accuracy: its accuracy.
-        occurrences: labelled ones, over which accuracies are taken. mixes: of the grid.
-    """
-
-    s: tuple[float, ...]
-    accuracy: float
-    layer: int
-    layer_accuracy: float
-    occurrences: int
-    mixes: int
-
-
 def accuracy(vectors: Float, label: Int) -> float | None:
     """Leave-one-out nearest-neighbour accuracy by cosine of rows [n, d] with labels [n]; None where all rows are one vector."""
     return _accuracy(vectors @ vectors.T, label)
 
 
-def suggest(layers: Sequence[Float], label: Int) -> Suggestion:
-    """The mix with the highest accuracy; of equal ones the most even. ``layers``: [n, d] each, ``label``: [n].
+def scored_mixes(layers: Sequence[Float], label: Int) -> dict[tuple[float, ...], float]:
+    """The accuracy of each mix of the grid that tells occurrences apart, by its weights. ``layers``: [n, d] each, ``label``: [n].
 
     ValueError unless two labels occur, and some layer tells occurrences apart.
     """
@@ -64,10 +45,7 @@ def suggest(layers: Sequence[Float], label: Int) -> Suggestion:
             scored[s] = value
     if not scored:
         raise ValueError("all its labelled occurrences have the same vector")
-    best = max(scored, key=lambda s: (scored[s], -sum(share * share for share in s)))
-    singles = [scored.get(tuple(float(i == k) for i in range(n)), 0.0) for k in range(n)]
-    layer = int(np.argmax(singles))
-    return Suggestion(best, scored[best], layer, singles[layer], len(label), len(scored))
+    return scored
 
 
 def simplex(n: int) -> Iterator[tuple[float, ...]]:

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
 from elmo_store.figures.vectors import Float, unit
-from pipeline.explore.labels import Grouping
+from pipeline.explore.labels import Labels, grouped, labelled
 from pipeline.explore.scores import accuracy
 
 MOST_CLUSTERS = 5
@@ -28,7 +28,7 @@ SAME = 1e-5  # variance under which all are one vector
 Int = npt.NDArray[np.int64]
 
 
-def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
+def word_map(vectors: Float, labels: Labels | None) -> dict[str, Any]:
     """A map of occurrences in the clusters found, or by their labels: then the scores are those of the labels, all of them.
 
     ``explained`` is None where all occurrences are one vector, and so is each score that has no meaning.
@@ -39,21 +39,15 @@ def word_map(vectors: Float, grouping: Grouping | None) -> dict[str, Any]:
     explained = [float(share) for share in variances[:2] / total] if total else None
     plane = np.round(x[:, :2].astype(np.float64), 4)
     drawn = {"x": plane[:, 0].tolist(), "y": plane[:, 1].tolist(), "explained": explained}
-    if grouping is None:
+    if labels is None:
         group, worth = _clusters(x) if explained else (np.zeros(len(x), np.int64), None)
         names = [f"cluster {k + 1}" for k in range(int(group.max()) + 1)]
         found = {"silhouette": worth, "accuracy": None, "groups": names, "group": group.tolist()}
         return drawn | found | {"others": None, "unlabelled": None}
-    rows, label = grouping.labelled()
+    rows, label = labelled(labels)
     told_apart = len(np.unique(label)) > 1 and explained is not None
-    return drawn | {
-        "silhouette": silhouette(unit(vectors[rows]), label) if told_apart else None,
-        "accuracy": accuracy(vectors[rows], label) if told_apart else None,
-        "groups": grouping.names,
-        "group": grouping.group.tolist(),
-        "others": grouping.others,
-        "unlabelled": grouping.unlabelled,
-    }
+    worth = silhouette(unit(vectors[rows]), label) if told_apart else None
+    return drawn | grouped(labels) | {"silhouette": worth, "accuracy": accuracy(vectors[rows], label) if told_apart else None}
 
 
 def silhouette(vectors: Float, group: Int) -> float:

@@ -22,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from elmo_store.errors import StoreError
-from pipeline.explore.service import BadRequestError, ExplorerService
+from pipeline.explore.service import ExplorerService
 
 STATIC = Path(__file__).parent / "static"
 HOST = "127.0.0.1"
@@ -46,10 +46,12 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         return Route(f"/api/{path}", lambda request: JSONResponse(ask(request.query_params)))
 
     def neighbours(q: Mapping[str, str]) -> dict[str, Any]:
-        return service.neighbours(q.get("token", ""), _numbers(q), q.get("by", ""), layers=q.get("layers") != "0")
+        s = [float(share) for share in q["s"].split(",")] if "s" in q else None
+        return service.neighbours(q["token"], s, q.get("by", ""), layers=q.get("layers") != "0")
 
     def word(q: Mapping[str, str]) -> dict[str, Any]:
-        return service.word(q.get("word", ""), _numbers(q) or (), q.get("by", ""), layers=q.get("layers") != "0")
+        s = [float(share) for share in q["s"].split(",")] if "s" in q else []
+        return service.word(q["word"], s, q.get("by", ""), layers=q.get("layers") != "0")
 
     async def embed(request: Request) -> Response:
         body = await request.body()
@@ -59,16 +61,16 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
 
     routes = [
         api("about", lambda _: service.about()),
-        api("search", lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0))),
-        api("sentence", lambda q: service.sentence(_whole(q, "number"))),
+        api("search", lambda q: service.search(q.get("q", ""), int(q.get("offset", 0)))),
+        api("sentence", lambda q: service.sentence(int(q["number"]))),
         api("neighbours", neighbours),
         api("word", word),
-        api("suggest", lambda q: service.suggest(q.get("word", ""), q.get("by", ""))),
+        api("suggest", lambda q: service.suggest(q["word"], q["by"])),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
     guard = Middleware(BaseHTTPMiddleware, dispatch=_guard(token, hosts))
-    handlers = {BadRequestError: _refused, StoreError: _unreadable, OSError: _unreadable}
+    handlers = dict.fromkeys((ValueError, ArithmeticError, LookupError, StoreError, OSError), _refused)
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
@@ -90,26 +92,6 @@ def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Await
 
 def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 400)
-
-
-def _unreadable(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": f"the store can't be read: {error}"}, 502)
-
-
-def _whole(query: Mapping[str, str], name: str, default: int | None = None) -> int:
-    try:
-        return int(query[name]) if name in query or default is None else default
-    except (KeyError, ValueError) as error:
-        raise BadRequestError(f"{name} must be a whole number") from error
-
-
-def _numbers(query: Mapping[str, str]) -> list[float] | None:
-    if "s" not in query:
-        return None
-    try:
-        return [float(share) for share in query["s"].split(",")]
-    except ValueError as error:
-        raise BadRequestError("s must be numbers with commas between them") from error
 
 
 def server(service: ExplorerService, token: str, listener: socket.socket) -> uvicorn.Server:

@@ -9,16 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
-from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.groups import grouped_fields, shown, values_at
 from elmo_store.figures.vectors import Float
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
-from pipeline.explore.labels import Grouping, grouped
+from pipeline.explore.labels import Labels, labelled
 from pipeline.explore.neighbours import RowSample, layer_names, layers_of
-from pipeline.explore.scores import suggest
+from pipeline.explore.scores import scored_mixes
 from pipeline.explore.search import find
 from pipeline.explore.senses import word_map
 
@@ -31,13 +30,10 @@ NEIGHBOURS = 8
 MIX = "the mix"
 
 
-class BadRequestError(ValueError):
-    """What was asked for makes no sense, or is not there; the message is for the page."""
-
-
 class ExplorerService:
-    """One store being looked at. The sample is read in the background: until it is there, questions about it say so.
+    """One store being looked at. What makes no sense is a ValueError, LookupError or StoreError, whose text is for the page.
 
+    The sample is read in the background: until it is there, questions about it say so.
     `wait` at the end: an interpreter that ends under a thread that reads may abort.
     """
 
@@ -48,7 +44,7 @@ class ExplorerService:
         self._problem = ""
         self._own: dict[str, EmbeddedSentence] = {}  # the newest last
         self._fields = [field.name for field in grouped_fields(store)]
-        self._grouped: tuple[tuple[str, str], Grouping] = (("", ""), grouped(()))  # the word and field asked for last
+        self._labels: tuple[tuple[str, str], Labels] = (("", ""), ())  # of the word and field asked for last
         self._names = layer_names(store.states, self._kind)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
         self._loading.start()
@@ -85,27 +81,21 @@ class ExplorerService:
         """Sentences by number (``#12``), by id (``id:NAME``), by words, or without any all in order, but for blank ones."""
         asked = asked.strip()
         total = self._store.manifest.sizes.sentences
-        try:
-            if not asked:
-                sentences = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
-            elif re.fullmatch("#[0-9][0-9,]*", asked):
-                sentences = [self._store.sentence(int(asked[1:].replace(",", "")))]
-            elif asked.startswith("id:"):
-                sentences = [self._store.sentence(id=asked[3:])]
-            else:
-                hits = find(self._store, " ".join(asked.split()), max(0, offset), HITS + 1)
-                return {"hits": hits[:HITS], "more": len(hits) > HITS}
-        except (SentenceNotFoundError, AmbiguousIdError, ValueError, IndexError) as error:
-            raise BadRequestError(str(error)) from error
+        if not asked:
+            sentences = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
+        elif re.fullmatch("#[0-9][0-9,]*", asked):
+            sentences = [self._store.sentence(int(asked[1:].replace(",", "")))]
+        elif asked.startswith("id:"):
+            sentences = [self._store.sentence(id=asked[3:])]
+        else:
+            hits = find(self._store, " ".join(asked.split()), max(0, offset), HITS + 1)
+            return {"hits": hits[:HITS], "more": len(hits) > HITS}
         hits = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in sentences if s.tokens or asked]
         return {"hits": hits, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
         """A sentence: tokens, where it came from, the norm of each token in each layer, and the code that reads it."""
-        try:
-            sentence = self._store.sentence(number)
-        except (SentenceNotFoundError, IndexError) as error:
-            raise BadRequestError(str(error)) from error
+        sentence = self._store.sentence(number)
         return {
             "number": sentence.index,
             "id": sentence.id,
@@ -165,44 +155,45 @@ class ExplorerService:
         wanted = {MIX: self._weights(s)} if self._kind == "states" else {}
         if layers:
             wanted |= {name: self._alone(layer) for layer, name in enumerate(self._names)}
-        grouping = self._grouping(word, by, sample, indices) if by else None
+        labels = self._labels_of(word, by, sample, indices) if by else None
         maps = [
-            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), grouping)} for name, weights in wanted.items()
+            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), labels)} for name, weights in wanted.items()
         ]
         answer = {"word": word, "found": found, "of": len(sample), "points": [], "labels": None, "maps": maps}
         if layers:
             answer["points"] = self._points(sample, indices)
-            answer["labels"] = None if grouping is None else grouping.labels
+            answer["labels"] = labels
         return answer
 
     def suggest(self, word: str, by: str) -> dict[str, Any]:
         """The mix that tells a word's occurrences apart best by a field, and what is said of it.
 
-        BadRequestError where there is none.
+        ValueError where there is none.
         """
         sample, indices, _ = self._occurrences(word)
         if self._kind != "states":
-            raise BadRequestError("a mixed store can't be mixed again: explore the store of states")
-        rows, label = self._grouping(word, by, sample, indices).labelled()
-        layers = [sample.mixed(indices[rows], self._alone(layer)) for layer in range(len(self._names))]
+            raise ValueError("a mixed store can't be mixed again: explore the store of states")
+        rows, label = labelled(self._labels_of(word, by, sample, indices))
+        alone = {name: tuple(self._alone(layer)) for layer, name in enumerate(self._names)}
         try:
-            best = suggest(layers, label)
+            scored = scored_mixes([sample.mixed(indices[rows], weights) for weights in alone.values()], label)
         except ValueError as error:
-            raise BadRequestError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
-        s = " ".join(f"{share:.2f}" for share in best.s)
+            raise ValueError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
+        best = max(scored, key=lambda s: (scored[s], -sum(share * share for share in s)))  # of equal ones the most even
+        layer = max(alone, key=lambda name: scored.get(alone[name], 0.0))
+        accuracy, single = scored[best], scored.get(alone[layer], 0.0)
         said = (
-            f"s {s}: 1-NN accuracy {best.accuracy:.3f}, {best.accuracy - best.layer_accuracy:.3f} more than "
-            f"{self._names[best.layer]} alone ({best.layer_accuracy:.3f}), leave-one-out on {best.occurrences:,} labelled "
-            f"occurrences; the best of {best.mixes} mixes"
+            f"s {' '.join(f'{share:.2f}' for share in best)}: 1-NN accuracy {accuracy:.3f}, {accuracy - single:.3f} more than "
+            f"{layer} alone ({single:.3f}), leave-one-out on {len(label):,} labelled occurrences; the best of {len(scored)} mixes"
         )
-        return {"s": best.s, "accuracy": best.accuracy, "said": said}
+        return {"s": best, "accuracy": accuracy, "said": said}
 
     def _occurrences(self, word: str) -> tuple[RowSample, npt.NDArray[np.int64], int]:
         """The sample, where a word stands in it, and how often it does."""
         sample = self._ready()
         indices, found = sample.occurrences(word, OCCURRENCES)
         if not found:
-            raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
+            raise ValueError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
         return sample, indices, found
 
     def _points(self, sample: RowSample, indices: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -213,24 +204,24 @@ class ExplorerService:
         context = [self._context(index) for index in indices.tolist()]
         return [{"row": row, "id": ids[one["sentence"]], **one} for row, one in zip(rows, context, strict=True)]
 
-    def _grouping(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Grouping:
+    def _labels_of(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Labels:
         self._check_field(by)
-        known = self._grouped
+        known = self._labels
         if known[0] != (word, by):
             sentence, position = sample.text.sentence[indices].tolist(), sample.text.position[indices].tolist()
-            self._grouped = known = ((word, by), grouped(values_at(self._store, by, sentence, position)))
+            self._labels = known = ((word, by), values_at(self._store, by, sentence, position))
         return known[1]
 
     def _check_field(self, by: str) -> None:
         if by and by not in self._fields:
-            raise BadRequestError(f"no groups can be made by {by!r}: there is {', '.join(self._fields) or 'no field'}")
+            raise ValueError(f"no groups can be made by {by!r}: there is {', '.join(self._fields) or 'no field'}")
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
 
     def _ready(self) -> RowSample:
         if self._sample is None:
-            raise BadRequestError(self._problem or "the sample is still being read; in a moment")
+            raise ValueError(self._problem or "the sample is still being read; in a moment")
         return self._sample
 
     def _query(self, token: str) -> tuple[int | None, Float]:
@@ -243,11 +234,11 @@ class ExplorerService:
                 return row, self._sample.layers_at(index)
             return row, layers_of(self._store.read(rows=slice(row, row + 1)), self._kind)[0]
         except (ValueError, IndexError, KeyError, OverflowError) as error:
-            raise BadRequestError(f"there is no token {token[:40]}") from error
+            raise ValueError(f"there is no token {token[:40]}") from error
 
     def _weights(self, s: Sequence[float]) -> list[float]:
         if len(s) != len(self._names) or not all(np.isfinite(share) and share >= 0 for share in s) or sum(s) <= 0:
-            raise BadRequestError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
+            raise ValueError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
         return [float(share) / float(sum(s)) for share in s]
 
     def _shown(self, indices: npt.NDArray[np.int64], cosines: Float, by: str) -> list[dict[str, Any]]:
@@ -289,27 +280,25 @@ class ExplorerService:
 
 
 def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:
-    """The states of ``text``, by the store's own model. BadRequestError if it is too long, or the model is not to be had here.
+    """The states of ``text``, by the store's own model. ValueError if it is too long, or the model is not to be had here.
 
     ``model``: where the user says that the store's model is. What the store names is loaded only if it is on this machine.
     """
     if manifest.kind != "states":
-        raise BadRequestError("a mixed store holds no states to compare with")
+        raise ValueError("a mixed store holds no states to compare with")
     if len(text) > OWN_CHARACTERS:
-        raise BadRequestError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
+        raise ValueError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
     try:
         from model.files.registry import local_spec
-    except ModuleNotFoundError as error:
-        raise BadRequestError(f"this needs {error.name}: pip install '.[embed]' in elmo-store's checkout") from error
-    try:
+
         where = model or local_spec(manifest.model.name)
         embedder = loaded_model(where, precision=manifest.precision, start_state=manifest.start_state.kind, device="cpu")
     except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
-        raise BadRequestError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
+        raise ValueError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
     if embedder.fingerprint != manifest.model.fingerprint:
-        raise BadRequestError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
+        raise ValueError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
     tokens = tokenised(text, "ptb")
     if not tokens:
-        raise BadRequestError("there are no words in it")
+        raise ValueError("there are no words in it")
     [rows] = embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")
     return EmbeddedSentence(tokens, embedder.states, rows)

@@ -171,9 +171,9 @@ def test_what_is_not_a_finished_export_is_not_replaced(store: Store, tmp_path: P
             export(store, tmp_path / "mine.hdf5", "bilm", overwrite=overwrite)
         with pytest.raises(ExportRefusedError, match=r"notes\.txt exists"):
             export(store, tmp_path / "folder", "webdataset", overwrite=overwrite)
-        with pytest.raises(ExportRefusedError, match="folder is a folder: name a file"):
+        with pytest.raises(IsADirectoryError, match="folder is a folder: name a file"):
             export(store, tmp_path / "folder", "bilm", overwrite=overwrite)
-        with pytest.raises(ExportRefusedError, match=r"mine\.hdf5 is a file: name a folder"):
+        with pytest.raises(NotADirectoryError, match=r"mine\.hdf5 is a file: name a folder"):
             export(store, tmp_path / "mine.hdf5", "webdataset", overwrite=overwrite)
     assert {path.name for path in tmp_path.iterdir()} == {"mine.hdf5", "folder"}
     assert (tmp_path / "folder/notes.txt").read_text() == "precious"

@@ -10,7 +10,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import ModelInfo
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
-from pipeline.explore.service import BadRequestError, ExplorerService, embed_own
+from pipeline.explore.service import ExplorerService, embed_own
 from tests.store.support import Written, make_store
 
 
@@ -27,7 +27,7 @@ def test_a_sample_that_can_t_be_read_is_told(store: Written) -> None:
     assert about["sample"] is None
     assert not about["reading"]
     assert "the sample can't be read" in about["problem"]
-    with pytest.raises(BadRequestError, match="the sample can't be read"):
+    with pytest.raises(ValueError, match="the sample can't be read"):
         service.neighbours("200", [1, 1, 1])
 
 
@@ -49,7 +49,7 @@ def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypat
     monkeypatch.setattr(locate, "_filesystem", asked)
     written = make_store(str(tmp_path / "s"), model=ModelInfo(name, "sha256:" + "1" * 64, {"lstm": {"n_layers": 2}}))
     store = elmo_store.open(written.root.url())
-    with pytest.raises(BadRequestError, match="--model"):
+    with pytest.raises(ValueError, match="--model"):
         embed_own("the bank", store.manifest)
     with pytest.raises(CommandError, match="--model"):
         recompute(store, 1)
@@ -68,5 +68,5 @@ def test_names_that_are_on_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_model_that_the_user_names_is_taken(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"), model=ModelInfo("http://127.0.0.1:1/m", "sha256:" + "1" * 64, {}))
-    with pytest.raises(BadRequestError, match="the model random-small of this machine is not the one"):
+    with pytest.raises(ValueError, match="the model random-small of this machine is not the one"):
         ExplorerService(elmo_store.open(written.root.url()), model="random-small").embed("the bank")

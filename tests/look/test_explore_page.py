@@ -76,8 +76,9 @@ def test_the_door(running: Running) -> None:
     assert fetch(f"{running.url}/api/about", Host="evil.example", **token)[0] == 421
     assert fetch(f"{running.url}/")[0] == 200
     assert fetch(f"{running.url}/%2e%2e/service.py")[0] == 404
-    status, said = fetch(f"{running.url}/api/sentence?number=x", **token)
-    assert (status, "whole number" in said) == (400, True)
+    for wrong in ("sentence?number=x", "sentence", "neighbours?token=1&s=1,x", "search?q=%239999"):
+        status, said = fetch(f"{running.url}/api/{wrong}", **token)
+        assert (status, "error" in said) == (400, True)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 
 import elmo_store
 from elmo_store.figures.groups import values_at
-from pipeline.explore.labels import grouped
-from pipeline.explore.service import BadRequestError, ExplorerService
+from pipeline.explore.labels import grouped, labelled
+from pipeline.explore.service import ExplorerService
 from tests.pipeline.conftest import store_of_records
 
 RECORDS = [
@@ -44,7 +44,7 @@ def test_a_word_s_occurrences_are_grouped_by_a_field(store: elmo_store.Store) ->
     )
     assert moved[0]["silhouette"] == still[3]["silhouette"]
     assert still[1]["silhouette"] is still[1]["accuracy"] is still[1]["explained"] is None  # layer 0: one point
-    with pytest.raises(BadRequestError, match="no groups can be made by 'score'"):
+    with pytest.raises(ValueError, match="no groups can be made by 'score'"):
         service.word("bank", [1, 1, 1], "score")
 
 
@@ -56,10 +56,11 @@ def test_values_of_tokens_stand_at_their_rows(store: elmo_store.Store) -> None:
 
 
 def test_more_values_than_colours_are_one_group_and_unlabelled_ones_another() -> None:
-    found = grouped([*"aaabbc", "d", None], 3)
-    assert found.names == ["a", "b", "2 others", "unlabelled"]
-    assert found.group.tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
-    assert (found.others, found.unlabelled) == (2, 3)
-    rows, label = found.labelled()  # scores are of all labels
+    labels = [*"aaabbc", "d", None]
+    found = grouped(labels, 3)
+    assert found["groups"] == ["a", "b", "2 others", "unlabelled"]
+    assert found["group"] == [0, 0, 0, 1, 1, 2, 2, 3]
+    assert (found["others"], found["unlabelled"]) == (2, 3)
+    rows, label = labelled(labels)  # scores are of all labels
     assert (rows.tolist(), label.tolist()) == ([0, 1, 2, 3, 4, 5, 6], [0, 0, 0, 1, 1, 2, 3])
-    assert grouped([*"abc"], 3).names == ["a", "b", "c"]
+    assert grouped([*"abc"], 3)["groups"] == ["a", "b", "c"]

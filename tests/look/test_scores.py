@@ -1,6 +1,5 @@
 """Scores of labelled occurrences, and the suggested mix, against scikit-learn and plain NumPy."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 import elmo_store
 from elmo_store.figures.vectors import unit
 from elmo_store.mixing.scalar_mix import layers_of_states
-from pipeline.explore.scores import accuracy, simplex, suggest
-from pipeline.explore.service import BadRequestError, ExplorerService
-from pipeline.main import main
+from pipeline.explore.scores import accuracy, scored_mixes, simplex
+from pipeline.explore.service import ExplorerService
 from tests.look.conftest import one_nearest
 
 
@@ -22,20 +20,18 @@ def test_the_suggested_mix_is_the_best_of_the_grid() -> None:
     layers = [
         (random.standard_normal((60, 8)) * noise + centres[k][label]).astype(np.float32) for k, noise in enumerate((3, 1, 1))
     ]
-    found = suggest(layers, label)
+    found = scored_mixes(layers, label)
     by_hand = {s: one_nearest(sum(share * layer for share, layer in zip(s, layers, strict=True)), label) for s in simplex(3)}
-    assert len(by_hand) == found.mixes == 66
+    assert len(by_hand) == 66
     assert all(sum(s) == pytest.approx(1) for s in by_hand)
-    assert found.accuracy == by_hand[found.s] == max(by_hand.values())
-    assert found.layer_accuracy == max(one_nearest(layer, label) for layer in layers) < found.accuracy
-    assert found.occurrences == 60
+    assert found == by_hand
     assert len(set(simplex(5))) == 210  # coarser, for more layers
     assert accuracy(np.ones((9, 4), np.float32), label[:9]) is None  # one point
     same = np.ones((60, 8), np.float32)
-    assert suggest([same, *layers[1:]], label).mixes == 65  # layer 0 of a word tells nothing apart by itself
+    assert len(scored_mixes([same, *layers[1:]], label)) == 65  # layer 0 of a word tells nothing apart by itself
     for wrong, said in (([same], "same vector"), ([layers[0]], "fewer than two labels")):
         with pytest.raises(ValueError, match=said):
-            suggest(wrong, label if wrong[0] is same else np.zeros(60, np.int64))
+            scored_mixes(wrong, label if wrong[0] is same else np.zeros(60, np.int64))
 
 
 def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(senses_store: Path) -> None:
@@ -67,23 +63,13 @@ def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(se
     assert suggestion["accuracy"] == one_nearest(np.tensordot(layers, np.array(suggestion["s"], np.float32), (1, 0)), real)
 
 
-def test_the_command_suggests_weights_that_mix_takes(
-    senses_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["explore", str(senses_store), "--suggest", "bank", "--by", "sense"]) == 0
-    printed = capsys.readouterr()
+def test_a_word_without_labels_of_two_kinds_gets_no_suggestion(senses_store: Path) -> None:
     service = ExplorerService(elmo_store.open(senses_store))
     service.wait()
-    found = service.suggest("bank", "sense")
-    for word, by, said in (("bank", "none", "no groups can be made by 'none'"), ("bank", "topic", "fewer than two labels")):
-        with pytest.raises(BadRequestError, match=said):
+    for word, by, said in (
+        ("bank", "none", "no groups can be made by 'none'"),
+        ("bank", "topic", "fewer than two labels"),
+        ("zebra", "sense", "does not occur"),
+    ):
+        with pytest.raises(ValueError, match=said):
             service.suggest(word, by)
-    assert json.loads(printed.out) == {"s": list(found["s"]), "gamma": 1.0}
-    assert f"1-NN accuracy {found['accuracy']:.3f}" in printed.err
-    (tmp_path / "weights.json").write_text(printed.out)
-    mix = ["mix", str(senses_store), "--weights", str(tmp_path / "weights.json"), "--output", str(tmp_path / "mixed"), "--quiet"]
-    assert main(mix) == 0
-    assert main(["explore", str(senses_store), "--suggest", "zebra", "--by", "sense"]) == 3
-    assert "does not occur" in capsys.readouterr().err
-    assert main(["explore", str(senses_store), "--suggest", "bank"]) == 2
-    assert "--by" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def test_what_is_no_store_is_named_in_a_line(
     command: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("w.json", '{"w": [1, 2, 3]}'), ("ids.txt", "a\n"), ("file", "")):
+    for name, text in (("w.json", '{"w": [1, 2, 3], "gamma": 1}'), ("ids.txt", "a\n"), ("file", "")):
         Path(name).write_text(text, encoding="utf-8")
     Path("empty").mkdir()
     for name, change in (("newer", {"format_version": 2}), ("damaged", {"channels": 7})):
@@ -44,7 +44,7 @@ def test_what_is_no_store_is_named_in_a_line(
         manifest = json.loads((made.zarr / MANIFEST).read_text(encoding="utf-8"))
         Path(name, MANIFEST).write_text(json.dumps(manifest | change), encoding="utf-8")
     before = sorted(Path().iterdir())
-    remedies = {"missing": "check the name", "file": "name the store's folder", "empty": "is the location right?"}
+    remedies = {"missing": "is the location right?", "file": "", "empty": "is the location right?"}
     damage = [] if command == "watch" else ["damaged"]  # it tells of a job, whatever became of its store
     for name in (*remedies, "newer", *damage):
         code = main(ON_A_STORE[command].replace("{}", name).split())
@@ -59,35 +59,37 @@ def test_what_is_no_store_is_named_in_a_line(
 
 
 WRITTEN = {
-    "export": ("export store --format npz --output {}", True),
-    "report": ("report store --output {}", True),
-    "embed": ("embed file --output {}", False),
-    "embed --into": ("embed file --into {}", False),
-    "mix": ("mix . --weights file --output {}", False),
-    "mix --pool": ("mix . --weights file --output {} --pool mean", False),
-    "convert": ("convert . --output {}", False),
-    "export to a folder": ("export store --format safetensors --output {}", False),
-    "collect": ("collect {} .", False),
+    "export": ("export {store} --format npz --output {}", True),
+    "report": ("report {store} --output {}", True),
+    "embed": ("embed text --output {}", False),
+    "embed --into": ("embed text --into {}", False),
+    "mix": ("mix {store} --weights w.json --output {}", False),
+    "mix --pool": ("mix {store} --weights w.json --output {} --pool mean", False),
+    "convert": ("convert {store} --output {}", False),
+    "export to a folder": ("export {store} --format safetensors --output {}", False),
+    "collect": ("collect {} {store}", False),
     "models convert": ("models convert random-small {}", False),
-    "train": ("train file --options default --output {}", False),
+    "train": ("train text --options default --output {}", False),
 }
 
 
 @pytest.mark.parametrize("command", WRITTEN)
 def test_a_file_where_a_folder_goes_and_the_reverse(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
-    Path("store").mkdir()
-    Path("file").touch()
+    Path("file").write_text("kept", encoding="utf-8")
+    Path("text").write_text("a bank of the river\n" * 500, encoding="utf-8")
+    Path("w.json").write_text('{"w": [1, 2, 3], "gamma": 1}', encoding="utf-8")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
     arguments, is_file = WRITTEN[command]
-    places = {"folder": "is a folder: name a file"} if is_file else {"file": "is a file: name a folder"}
-    for place, why in {**places, "file/x": f"lies below {tmp_path / 'file'}, which is a file: name a f"}.items():
-        assert main(arguments.format(place).split()) == Exit.BAD_LOCATION
-        (line,) = capsys.readouterr().err.splitlines()
-        assert why in line
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "store"]
+    for place in ("folder" if is_file else "file", "file/x"):
+        assert main(arguments.format(place, store=made.zarr).split()) == Exit.BAD_LOCATION
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("loading")]
+        assert place in line
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert Path("file").read_text(encoding="utf-8") == "kept"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["info"]])
