@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 
 import elmo_store
 from elmo_store.errors import StoreError
@@ -119,7 +119,11 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
         prog="elmo-store",
         usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
         description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"
-        + "\n".join(line for group, commands in GROUPS.items() for line in (f"{group}:", *_listed(commands))),
+        + "\n".join(
+            line
+            for group, commands in GROUPS.items()
+            for line in (f"{group}:", *(f"  {name:<8} {line}" for name, (_, line) in commands.items()))
+        ),
         epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -144,10 +148,6 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
             )  # fmt: skip
             commands[name] = subparser, command
     return parser, commands
-
-
-def _listed(commands: Mapping[str, tuple[str, str]]) -> list[str]:
-    return [f"  {name:<8} {line}" for name, (_, line) in commands.items()]
 
 
 def _wrapped(text: str) -> str:

@@ -43,7 +43,7 @@ def location(what: str, url: str, storage_options: Mapping[str, Any] | None = No
     return named
 
 
-def store(url: str, storage_options: Mapping[str, Any] | None, what: str = "STORE") -> Location:
+def store(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "STORE") -> Location:
     """A store that is read or written. StoreError for a protocol on which none can be; otherwise errors as `location`'s."""
     named = location(what, url, storage_options)
     if is_url(url):
@@ -51,11 +51,6 @@ def store(url: str, storage_options: Mapping[str, Any] | None, what: str = "STOR
 
         check_store_location(url)
     return named
-
-
-def output(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "output") -> Location:
-    """A folder that is written. Errors as `store`'s."""
-    return store(url, storage_options, what)
 
 
 def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None) -> Location:
@@ -68,15 +63,22 @@ def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None)
 
 
 def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
-    """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
+    """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output.
+
+    CommandError (bad location) for what is not on this machine: a misspelled name is told at once.
+    """
     for url in urls:
         _check_no_password(url)
+        if url != "-" and not is_url(url) and not os.path.exists(url) and not any(glob.iglob(url, recursive=True)):
+            raise CommandError(Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name")
     return [location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]  # standard input
 
 
 def model(spec: str | None, what: str = "--model") -> list[Location]:
     """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
     is_path = spec and (os.path.lexists(spec) or (not spec.startswith("http") and (os.sep in spec or is_url(spec))))
+    if spec and is_path and not is_url(spec) and not os.path.exists(spec):
+        raise CommandError(Exit.BAD_USAGE, f"{what}: there is no folder or file {spec}; `elmo-store models` lists names")
     return [location(what, spec)] if spec and is_path else []
 
 

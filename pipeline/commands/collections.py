@@ -38,13 +38,13 @@ def _add_collect_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _collect_touches(args: argparse.Namespace) -> locations.Touched:
     stores = [locations.store(url, args.storage_options) for url in args.stores]
-    return locations.Touched(stores, [locations.output(args.name, args.storage_options)])
+    return locations.Touched(stores, [locations.store(args.name, args.storage_options, "output")])
 
 
 def _collect(args: argparse.Namespace) -> int:
     """Collect, and say which version has the stores. 0; errors as `elmo_store.collecting.collect`'s."""
     from elmo_store.collecting import collect
-    from pipeline.progress.versions import described
+    from pipeline.progress.summary import described
 
     stores = [locations.open_store(url, args.storage_options) for url in args.stores]
     print(described(args.name, collect(args.name, stores, storage_options=args.storage_options)))
@@ -69,8 +69,9 @@ def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
     _add_collection(parser)
 
 
-def _remove_touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([locations.file("--ids", args.ids)], [locations.store(args.name, args.storage_options, "NAME")])
+def _touches(args: argparse.Namespace) -> locations.Touched:
+    ids = [locations.file("--ids", args.ids)] if args.command == "remove" else []
+    return locations.Touched(ids, [locations.store(args.name, args.storage_options, "NAME")])
 
 
 def _remove(args: argparse.Namespace) -> int:
@@ -79,7 +80,7 @@ def _remove(args: argparse.Namespace) -> int:
 
     from elmo_store.collecting import remove
     from elmo_store.storage.failures import translated_errors
-    from pipeline.progress.versions import described
+    from pipeline.progress.summary import described
 
     try:  # of any URL, and compressed
         with (
@@ -111,14 +112,10 @@ def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
     _add_collection(parser)
 
 
-def _compact_touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([], [locations.store(args.name, args.storage_options, "NAME")])
-
-
 def _compact(args: argparse.Namespace) -> int:
     """Compact, and say which versions went. 0; errors as `elmo_store.collecting.compact`'s."""
     from elmo_store.collecting import compact
-    from pipeline.progress.versions import described
+    from pipeline.progress.summary import described
 
     version, gone = compact(_collection(args), keep_versions=args.keep_versions)
     print(f"versions removed: {', '.join(map(str, gone)) or 'none'}")
@@ -128,6 +125,6 @@ def _compact(args: argparse.Namespace) -> int:
 
 COMMANDS = {
     "collect": Command(_add_collect_arguments, _collect, _collect_touches, epilog=COLLECT),
-    "remove": Command(_add_remove_arguments, _remove, _remove_touches, epilog=REMOVE),
-    "compact": Command(_add_compact_arguments, _compact, _compact_touches, epilog=COMPACT),
+    "remove": Command(_add_remove_arguments, _remove, _touches, epilog=REMOVE),
+    "compact": Command(_add_compact_arguments, _compact, _touches, epilog=COMPACT),
 }

@@ -101,7 +101,7 @@ def _check_mix(args: argparse.Namespace) -> None:
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
-    return locations.Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
+    return locations.Touched([locations.store(args.source, options)], [locations.store(args.output, options, "output")])
 
 
 def _mix_touches(args: argparse.Namespace) -> locations.Touched:

@@ -24,7 +24,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options if args.input_storage_options is None else args.input_storage_options
-    output = [locations.output(url, args.storage_options) for url in (args.output, args.into) if url]
+    output = [locations.store(url, args.storage_options, "output") for url in (args.output, args.into) if url]
     return locations.Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
 
 
@@ -35,10 +35,6 @@ def _run(args: argparse.Namespace) -> int:
         from pipeline.jobs import dry_run
 
         return dry_run.dry_run(options)
-    return _run_job(options, args.beam_args)
-
-
-def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     from pipeline.jobs.model_loading import LoadingModel
 
     loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
@@ -47,6 +43,7 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     from pipeline.jobs.run import Running, complete_already, run_to_end
     from pipeline.runners import beam_options, preflight
 
+    beam_args = args.beam_args
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     waits = not options.no_wait
@@ -75,7 +72,7 @@ def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> N
     from elmo_store.storage.root import Root
     from pipeline.jobs.preflight import job_identity
     from pipeline.jobs.run import say_next
-    from pipeline.progress.versions import described
+    from pipeline.progress.summary import described
 
     manifest = read_manifest(opened.root)
     if not manifest.complete:

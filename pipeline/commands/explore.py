@@ -3,16 +3,12 @@
 import argparse
 import secrets
 import socket
-from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_storage_options, add_store_model, bounded
+from pipeline.cli.arguments import add_option, add_storage_options, add_store_model, port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed
-
-if TYPE_CHECKING:
-    from elmo_store.store import Store
 
 EXPLORE = """\
 The page is read-only and local: it is served on 127.0.0.1, answers only requests with the token in its address, and contacts no
@@ -23,8 +19,7 @@ Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 
 def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
-    free_or_port = bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536)
-    add_option(parser, "--port", "port to listen on", 0, "0, a free one", type=free_or_port)
+    add_option(parser, "--port", "port to listen on", 0, "a free one", type=port)
     add_store_model(parser, "sentences of your own")
     add_storage_options(parser, "the store")
 
@@ -35,11 +30,16 @@ def _explore_touches(args: argparse.Namespace) -> locations.Touched:
 
 def _explore(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
+    from elmo_store.format.layout import n_layers
     from pipeline.explore.server import HOST, server
     from pipeline.explore.service import ExplorerService
 
     store = locations.open_store(args.store, args.storage_options)
-    _check_layers(store)
+    try:  # nearness is of layers, or of columns of a mix
+        if store.manifest.kind == "states":
+            n_layers(store.states)
+    except ValueError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
     try:
         listener = socket.create_server((HOST, args.port))
     except OSError as error:
@@ -57,17 +57,6 @@ def _explore(args: argparse.Namespace) -> int:
         finally:
             service.wait()
     return Exit.COMPLETE
-
-
-def _check_layers(store: "Store") -> None:
-    """CommandError (bad location) for a store that keeps some states only: nearness is of layers, or of columns of a mix."""
-    from elmo_store.format.layout import n_layers
-
-    try:
-        if store.manifest.kind == "states":
-            n_layers(store.states)
-    except ValueError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
 
 
 COMMANDS = {"explore": Command(_add_explore_arguments, _explore, _explore_touches, epilog=EXPLORE)}

@@ -3,7 +3,7 @@
 import argparse
 import time
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmo_store.exports.formats import FORMATS, LAYERS
 from pipeline.cli import locations
@@ -12,9 +12,6 @@ from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.terminal import progress_bar, quantity
 from pipeline.jobs.spec import add_embed_option
-
-if TYPE_CHECKING:
-    from elmo_store.exports import Report
 
 FORMAT_LINES = "\n".join(f"  {name:<17} {form.what}" for name, form in FORMATS.items())
 EPILOG = f"""\
@@ -51,7 +48,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
-    return locations.Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
+    return locations.Touched([locations.store(args.source, options)], [locations.store(args.output, options, "output")])
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -87,17 +84,12 @@ def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.output}: {error}") from error
     if not args.quiet:
-        print(summary(report, args.output, time.monotonic() - began))
+        counts = f"{quantity(report.sentences, 'sentence')}, {quantity(report.tokens, 'token')}"
+        seconds = time.monotonic() - began
+        print(f"{counts} in {quantity(len(report.files), 'file')}, in {seconds:,.1f} s: {args.output}")
+        for why, count in sorted(report.left_out.items()):
+            print(f"left out: {quantity(count, 'sentence')} ({why})")
     return Exit.COMPLETE
-
-
-def summary(report: "Report", output: str, seconds: float) -> str:
-    """What was written, for people."""
-    files = f"{len(report.files):,} file{'s' if len(report.files) != 1 else ''}"
-    counts = f"{quantity(report.sentences, 'sentence')}, {quantity(report.tokens, 'token')}"
-    lines = [f"{counts} in {files}, in {seconds:,.1f} s: {output}"]
-    lines += [f"left out: {quantity(count, 'sentence')} ({why})" for why, count in sorted(report.left_out.items())]
-    return "\n".join(lines)
 
 
 COMMANDS = {"export": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG)}

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pipeline.cli.terminal import human_bytes, in_line, quantity
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
+    from elmo_store.format.version import Version
     from elmo_store.storage.root import Root
 
 VERSIONS_SHOWN = 20  # of a collection, the newest
@@ -54,24 +56,41 @@ def _info(args: argparse.Namespace) -> int:
 
 def _of_collection(root: "Root") -> tuple[dict[str, Any], list[str], Exit] | None:
     """The newest version as a store, and what the last ones changed: facts, lines, exit code. None if no collection is there."""
+    from elmo_store.collecting import unversioned
     from elmo_store.format import version as versions
-    from pipeline.progress.versions import described, history, history_lines, unfinished
+    from pipeline.progress.summary import described
 
     numbers = versions.numbers(root)
-    begun = unfinished(root, numbers)
+    every = [versions.read_version(root, number) for number in numbers]
+    begun = list(unversioned(root, {member.name for version in every for member in version.members}))
     told = [f"  members/{name}" for name in begun]
     if begun:
         told.insert(0, "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):")
     if not numbers:
         facts: dict[str, Any] = {"url": str(root), "version": None, "unfinished": begun}
         return (facts, [f"{root}: a collection without a version yet", *told], Exit.INCOMPLETE) if begun else None
-    every = [versions.read_version(root, number) for number in numbers[-VERSIONS_SHOWN:]]
-    newest, changes = every[-1], history(every)
+    newest, changes = every[-1], [_change(version) for version in every[-VERSIONS_SHOWN:]]
     names = [member.name for member in newest.members]
     facts = {"url": str(root), "version": newest.number, **newest.store.to_json(), "members": names, "versions": changes}
-    lines = [f"{described(str(root), newest)}: a collection", *_model_lines(newest.store)]
-    lines += ["versions:", *history_lines(changes), *told, *_opening_lines(root, newest.store)]
-    return {**facts, "unfinished": begun}, lines, Exit.COMPLETE
+    lines = [f"{described(str(root), newest)}: a collection", *_model_lines(newest.store), "versions:"]
+    for one in changes:
+        holds = f"{quantity(one['members'], 'member')}, {quantity(one['sentences'], 'sentence')}"
+        removed = f", bytes of {held:,} removed ones" if (held := one["sentences_held_but_removed"]) else ""
+        lines.append(f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{holds}{removed}")
+    return {**facts, "unfinished": begun}, [*lines, *told, *_opening_lines(root, newest.store)], Exit.COMPLETE
+
+
+def _change(version: "Version") -> dict[str, Any]:
+    """What a version is: its number, the change that made it, when, and what it holds."""
+    return {
+        "version": version.number,
+        "change": version.change,
+        "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(version.written)),
+        "members": len(version.members),
+        "sentences": version.store.sizes.sentences,
+        "sentences_held_but_removed": sum(run.n_sentences for member in version.members for run in member.removed),
+        "tokens": version.store.sizes.tokens,
+    }
 
 
 def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:

@@ -31,14 +31,13 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
         return locations.Touched()
-    return locations.Touched(locations.model(args.model, "MODEL"), [locations.output(args.output, what="FOLDER")])
+    return locations.Touched(locations.model(args.model, "MODEL"), [locations.store(args.output, what="FOLDER")])
 
 
 def _run(args: argparse.Namespace) -> int:
-    return _convert(args) if args.action == "convert" else _list(args)
-
-
-def _list(args: argparse.Namespace) -> int:
+    """Convert, or list the models."""
+    if args.action == "convert":
+        return _convert(args)
     from model.files.registry import available_models
 
     models = available_models()

@@ -89,7 +89,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
         return locations.Touched([*texts, *locations.model(args.evaluate, "--evaluate")])
     if args.options != DEFAULT_MODEL and not args.resume:  # a run that is resumed wrote its options itself
         texts.append(locations.file("--options", args.options))
-    return locations.Touched(texts, [locations.output(args.output)])
+    return locations.Touched(texts, [locations.store(args.output, what="output")])
 
 
 def _run(args: argparse.Namespace) -> int:

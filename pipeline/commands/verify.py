@@ -1,16 +1,12 @@
 """``elmo-store verify STORE``: is a store what it says? Reads every object and reports every fault."""
 
 import argparse
-from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, natural
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, progress_bar, quantity
-
-if TYPE_CHECKING:
-    from elmo_store.checking.verify import VerifyReport
 
 EPILOG = """\
 Without an option every object is read and compared with the size and CRC-32C in its marker or in the manifest.
@@ -65,21 +61,17 @@ def _run(args: argparse.Namespace) -> int:
                 f"\nrecomputed: {quantity(result.n_sentences, 'sentence')}, {result.n_equal} with the same bytes, "
                 f"largest difference {result.largest:g}"
             )
-    if faults or not args.quiet:
-        print("\n".join([*map(in_line, faults), _summary(report, len(faults), args.quick)]) + recomputed)
-    return Exit.DAMAGED if faults else Exit.COMPLETE
-
-
-def _summary(report: "VerifyReport", n_faults: int, quick: bool) -> str:
     how = "read and compared with their checksums"
-    if quick:
+    if args.quick:
         how = f"listed, none read; {report.objects - report.by_size:,} compared by size and ETag or time"
-        if report.by_size:
-            how += f", {report.by_size:,} by size alone"
-    return (
-        f"{'damaged' if n_faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "
-        f"{quantity(report.sentences, 'sentence')} in {quantity(report.shards, 'shard')}; {quantity(n_faults, 'fault')}"
+        how += f", {report.by_size:,} by size alone" if report.by_size else ""
+    summary = (
+        f"{'damaged' if faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "
+        f"{quantity(report.sentences, 'sentence')} in {quantity(report.shards, 'shard')}; {quantity(len(faults), 'fault')}"
     )
+    if faults or not args.quiet:
+        print("\n".join([*map(in_line, faults), summary]) + recomputed)
+    return Exit.DAMAGED if faults else Exit.COMPLETE
 
 
 COMMANDS = {"verify": Command(_add_arguments, _run, _touches, epilog=EPILOG)}

@@ -6,6 +6,7 @@ from typing import Any
 from elmo_store.format.layout import REJECTS, have_layers
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import REPEATED_IDS
+from elmo_store.format.version import Version
 from elmo_store.format.words import WordLimit
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
@@ -59,6 +60,13 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
             "it twice now; their vectors were copied, not computed"
         )
     return rows
+
+
+def described(name: str, version: Version) -> str:
+    """The line that ends a command which changed a collection."""
+    counts, members = version.store.sizes, quantity(len(version.members), "member")
+    held = f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}"
+    return in_line(f"{name}: version {version.number}, {members}, {held}")
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:

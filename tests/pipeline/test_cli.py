@@ -92,7 +92,7 @@ def test_a_value_that_beam_does_not_take_is_a_line(
         ("embed x --output y --threads 100000000", "give 1 to 1024"),
         ("embed x --output y --workers 0", "give 1 or more"),
         ("compact x --keep-versions 0", "give 1 or more"),
-        ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
+        ("explore x --port 65536", "give 1 to 65535"),
         ("train x --rate nan", "give a number above 0"),
     ],
 )

@@ -36,10 +36,7 @@ COMMANDS = [
     (["embed", "nowhere.txt", "--output", "out"], 3),
     (["embed", "no/*.txt", "--output", "out"], 3),
     (["embed", __file__, "--output", "out", "--model", "no/such/model"], 2),
-    (["embed", __file__, "--output", __file__], 3),
     (["embed", __file__, "--output", "out", "--shard-rows", "1000"], 2),
-    (["info", "nowhere"], 3),
-    (["mix", "nowhere", "--weights", "w.json", "--output", "out"], 3),
     (["mix", ".", "--weights", "nowhere.json", "--output", "out"], 3),
     (["train", "nowhere.txt", "--options", "o.json", "--output", "out"], 3),
 ]

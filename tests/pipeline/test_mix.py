@@ -148,7 +148,7 @@ def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
     [
         "mix {store} --weights {folder}/weights.json --output {folder}/out",
         "export {store} --format bilm --output {folder}/out",
-        "explore {store} --port 0",
+        "explore {store}",
     ],
     ids=lambda command: command.split()[0],
 )
