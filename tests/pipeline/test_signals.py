@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -44,6 +45,15 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return process
+
+
+@pytest.fixture(autouse=True)
+def _heeded() -> Iterator[None]:
+    """This process heeds signals that it was started to ignore, as by `nohup`."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, kept in before.items():
+        signal.signal(number, kept)
 
 
 class Swallowing(io.IOBase):
