@@ -61,7 +61,7 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
             ) from None
         return None
     except (ManifestError, StoreVersionError, StoreFeatureError) as error:
-        raise CommandError(Exit.REFUSED, f"{error}\nGive another --output, or remove what is there.") from error
+        raise CommandError(Exit.REFUSED, f"{error}\nGive another --output.") from error
     except (OSError, ValueError, ImportError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
     return None if overwrite else existing
