@@ -33,7 +33,7 @@ TOKENS_SHOWN, WORDS_SHOWN = 200, 6  # of a sentence: in a notebook, in a line
 COLUMNS_AT_ONCE = 1 << 16  # sentences whose columns are read together
 
 
-class Sentence(msgspec.Struct, eq=False):
+class Sentence(msgspec.Struct, eq=False, gc=False):
     """A sentence: its place and its rows are known, its text and its states are read when they are asked for.
 
     ``sentence["fwd1"]`` is [n_rows, channels]. With boundaries the first row is BOS and the last EOS; a sentence without
@@ -400,12 +400,14 @@ class Readable(ABC):
 
         SentenceNotFoundError if there is none; AmbiguousIdError if several sentences have the id.
         """
-        if index is not None and id is None and text is None:  # the usual case
-            number = int(index)
-            return Sentence(self, number, self._starts.span(number))
+        if type(index) is int and id is None and text is None:  # the usual case
+            return Sentence(self, index, self._starts.span(index))
         if (index is not None) + (id is not None) + (text is not None) != 1:
             raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
-        found = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
+        if index is not None:
+            found: int | None = int(index)
+        else:
+            found = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
         if found is None:
             raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}")
         return Sentence(self, found, self.span(found))

@@ -6,6 +6,7 @@ A block is whole batches, so that a batch's rows are a view of it and nothing is
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Wanted = TypeVar("Wanted")
 Read = TypeVar("Read")
-BATCHES_AT_ONCE = 64  # whose rows are looked up together
+SPANS_AT_ONCE = 4096  # sentences whose rows are looked up together
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 BLOCKS_AHEAD = 2  # that are under way while one is used
 
@@ -24,18 +25,20 @@ def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int],
 
     ``store``: a `Readable`.
     """
+    if store.n_rows and store.view(states, 0, 1) is not None:  # nothing is read ahead but by the system: pages
+        at_once = n_sentences * max(1, SPANS_AT_ONCE // n_sentences)
+        for first in range(0, len(numbers), at_once):
+            held = numbers[first : first + at_once]
+            spans = store.spans(held)
+            edges = [*spans[::n_sentences, 0].tolist(), int(spans[-1, 1])]
+            for start, (low, high) in zip(range(0, len(held), n_sentences), pairwise(edges), strict=True):
+                own = slice(start, start + n_sentences)
+                yield held[own], spans[own], store.read_span(states, low, high, raw, False)
+        return
 
     def rows_of(spans: Int64) -> Any:
-        return store.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw=raw, copy=False)
+        return store.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw, False)
 
-    if store.n_rows and store.view(states, 0, 1) is not None:  # nothing is read ahead but by the system: pages
-        for first in range(0, len(numbers), n_sentences * BATCHES_AT_ONCE):
-            held = numbers[first : first + n_sentences * BATCHES_AT_ONCE]
-            spans = store.spans(held)
-            for start in range(0, len(held), n_sentences):
-                own = spans[start : start + n_sentences]
-                yield held[start : start + n_sentences], own, rows_of(own)
-        return
     most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
     blocks = _blocks(numbers, n_sentences, most_rows, store.spans)
     for (held, spans), rows in read_ahead(lambda block: rows_of(block[1]), blocks, BLOCKS_AHEAD, n_threads=BLOCKS_AHEAD):

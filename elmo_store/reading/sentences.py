@@ -42,6 +42,8 @@ Int64 = npt.NDArray[np.int64]
 START_BYTES = 1 << 28  # of `sentence_start` in memory: of 33 million sentences
 TEXT_BYTES = 1 << 28  # of columns of text in memory
 FOOTERS_KEPT = 1024
+TEXT_COLUMNS = ("id", "tokens")
+_Group = tuple[int, int]  # a part's place in the index, and one of its row groups
 MOST_WORDS = 1 << 20  # of a vocabulary; with more it begins anew
 
 
@@ -173,7 +175,7 @@ class Words:
     """Lists of words, as numbers in a vocabulary that row groups share: a token takes 4 bytes, and its string is made once."""
 
     def __init__(self, words: list[str], ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> None:
-        self._word, self._ids, self._offsets = words.__getitem__, ids, offsets.data
+        self._word, self._ids, self._offsets = words.__getitem__, ids.data, offsets.data
         self.nbytes = ids.nbytes + offsets.nbytes
 
     def __getitem__(self, index: int) -> tuple[str, ...]:
@@ -294,7 +296,8 @@ class SentenceTable:
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
-        self._texts: Recent[tuple[int, int, tuple[str, ...]], list[Any]] = Recent(TEXT_BYTES, _bytes_of)
+        self._texts: Recent[_Group, list[Any]] = Recent(TEXT_BYTES, _bytes_of)  # `TEXT_COLUMNS`
+        self._facts: Recent[_Group, list[Any]] = Recent(TEXT_BYTES, _bytes_of)  # all columns of a record
         self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(TEXT_BYTES, lambda table: int(table.nbytes))
         self._vocabulary = Vocabulary()
         self._by_id = HashTables(root, sizes.sentences, layout.id_table)
@@ -318,25 +321,23 @@ class SentenceTable:
         wanted = self.starts.checked(numbers)
         if not len(wanted):
             return []
-        places = self._located(wanted)
-        names = next(iter(self._footers.get_all([places[0][0]], self._read_footers))).columns
-        return list(map(partial(self._record, names), wanted.tolist(), *self._text(places, names)))
+        groups, places = self._located(wanted)
+        facts = self._facts.get_all(groups, lambda missing: self._read_columns(missing, self._names(missing[0])))
+        names = self._names(groups[0])
+        values = [
+            [columns[at][place] for columns, place in zip(facts, places, strict=True)]
+            if name in TEXT_COLUMNS
+            else [columns[at][place].as_py() for columns, place in zip(facts, places, strict=True)]
+            for at, name in enumerate(names)
+        ]
+        return list(map(partial(self._record, names), wanted.tolist(), *values))
 
     def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
         """Id and tokens of each of these sentences; nothing else is read."""
-        ids, tokens = self._text(self._located(self.starts.checked(numbers)), ("id", "tokens"))
-        return ids, tokens
-
-    def _text(self, places: list[tuple[int, int, int]], names: tuple[str, ...]) -> list[list[Any]]:
-        """Columns of the sentences at these places."""
-        groups = self._texts.get_all([(held, group, names) for held, group, _ in places], self._read_texts)
-        of_group = [(columns, index) for columns, (_, _, index) in zip(groups, places, strict=True)]
-        return [
-            [columns[at][index] for columns, index in of_group]
-            if name in ("tokens", "id")
-            else [columns[at][index].as_py() for columns, index in of_group]
-            for at, name in enumerate(names)
-        ]
+        groups, places = self._located(self.starts.checked(numbers))
+        texts = self._texts.get_all(groups, lambda missing: self._read_columns(missing, TEXT_COLUMNS))
+        held = list(zip(texts, places, strict=True))
+        return [ids[place] for (ids, _), place in held], [tokens[place] for (_, tokens), place in held]
 
     def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
@@ -346,11 +347,11 @@ class SentenceTable:
             raise StoreError(f"{self._root} has no column {unknown[0]!r} of sentences: it has {', '.join(schema.names)}")
         if not len(wanted):
             return pa.schema([schema.field(name) for name in names]).empty_table()
-        places = self._located(wanted)
-        groups = list(dict.fromkeys(place[:2] for place in places))
-        tables = self._tables.get_all([(*group, tuple(names)) for group in groups], self._read_columns)
+        of_sentences, places = self._located(wanted)
+        groups = list(dict.fromkeys(of_sentences))
+        tables = self._tables.get_all([(*group, tuple(names)) for group in groups], self._read_tables)
         starts = dict(zip(groups, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
-        taken = [starts[held, group] + index for held, group, index in places]
+        taken = [starts[group] + place for group, place in zip(of_sentences, places, strict=True)]
         table = pa.concat_tables(tables)
         return table if taken == list(range(len(table))) else table.take(taken)
 
@@ -361,8 +362,8 @@ class SentenceTable:
             return sentences_schema(self._manifest.fields)
         return self._footers.get(0, self._read_footers).schema
 
-    def _located(self, wanted: Int64) -> list[tuple[int, int, int]]:
-        """Of each sentence the part that holds it, the row group, and its place in this."""
+    def _located(self, wanted: Int64) -> tuple[list[_Group], list[int]]:
+        """The row group of each sentence, and its place in it."""
         _, firsts, stops = self._index()
         holding = np.searchsorted(firsts[1:], wanted, "right")
         local = wanted - firsts[holding]
@@ -370,12 +371,13 @@ class SentenceTable:
         if unwritten.any():
             number = wanted[unwritten][0]
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
-        places = []
+        groups, places = list[_Group](), list[int]()
         parts = holding.tolist()
         for held, at, footer in zip(parts, local.tolist(), self._footers.get_all(parts, self._read_footers), strict=True):
             group = bisect_right(footer.before, at) - 1
-            places.append((held, group, at - footer.before[group]))
-        return places
+            groups.append((held, group))
+            places.append(at - footer.before[group])
+        return groups, places
 
     def _index(self) -> tuple[list[PartRange], Int64, Int64]:
         """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.
@@ -416,7 +418,7 @@ class SentenceTable:
             footers.append(_PartFooter(metadata, before, tuple(columns), schema.remove_metadata()))
         return footers
 
-    def _read_columns(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[pa.Table]:
+    def _read_tables(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[pa.Table]:
         tables = read_tables(self._root, [self._request(*key, nulls=True) for key in keys])
         return [table.select(names) for table, (_, _, names) in zip(tables, keys, strict=True)]
 
@@ -424,16 +426,18 @@ class SentenceTable:
         rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
         return GroupsOf(rel, footer.metadata, (group,), names, **settings)
 
-    def _read_texts(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[list[Any]]:
+    def _names(self, group: _Group) -> tuple[str, ...]:
+        """Columns of a part that a record is made of."""
+        return self._footers.get(group[0], self._read_footers).columns
+
+    def _read_columns(self, groups: list[_Group], names: tuple[str, ...]) -> list[list[Any]]:
         """Columns of row groups: `Words` of tokens, `Strings` of ids, Arrow's arrays of others."""
         if len(self._vocabulary) > MOST_WORDS:
             self._vocabulary = Vocabulary()
             self._texts.clear()
-        tables = read_tables(self._root, [self._request(*key, dictionaries=True) for key in keys])
-        return [
-            [self._kept(name, table[name].combine_chunks()) for name in names]
-            for table, (_, _, names) in zip(tables, keys, strict=True)
-        ]
+            self._facts.clear()
+        tables = read_tables(self._root, [self._request(*group, names, dictionaries=True) for group in groups])
+        return [[self._kept(name, table[name].combine_chunks()) for name in names] for table in tables]
 
     def _kept(self, name: str, column: pa.Array) -> Any:
         if name == "tokens":

@@ -39,19 +39,19 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[list[K]], list[V]]) -> V:
         """`get_all` of one key."""
-        try:  # without the lock: each of these is one step, and a value that leaves between them is made again
-            self._values.move_to_end(key)
-            return self._values[key]
-        except KeyError:
-            return self.get_all([key], make)[0]
+        return self.get_all([key], make)[0]
 
     def get_all(self, keys: Iterable[K], make: Callable[[list[K]], list[V]]) -> list[V]:
         """The value of each key, in order; ``make`` is called once, with the keys whose values are not kept, each once."""
         wanted = list(keys)
+        try:  # without the lock: each of these is one step, and a value that leaves between them is looked for again
+            for key in wanted:
+                self._values.move_to_end(key)
+            return [self._values[key] for key in wanted]
+        except KeyError:
+            pass
         with self._lock:
             values = {key: self._values[key] for key in wanted if key in self._values}
-            for key in values:
-                self._values.move_to_end(key)
         if missing := [key for key in dict.fromkeys(wanted) if key not in values]:
             made = dict(zip(missing, make(missing), strict=True))
             values |= made
