@@ -3,8 +3,8 @@
 Stores are of made-up states in float16. What is compared is measured in turns, medians of rounds, other sentences each round, in
 CPU time where one process reads, since the load of a shared machine moves that less.
 
-reading    random sentences one by one and 64 a call, and scans, beside np.memmap, Hugging Face's Arrow file, and Lance if it is
-           installed
+reading    random sentences one by one and 64 a call, and scans by 64, beside np.memmap, Hugging Face's Arrow file, and Lance if
+           it is installed; datasets for PyTorch beside the store itself
 loader     10^5 and 3 x 10^6 sentences, shuffled, by a DataLoader of 32 with 0 and 2 workers, with text and without
 members    collections of 100 and 1,000 members beside one store
 clients    64 random sentences over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW) as the server, or moto

@@ -1,6 +1,7 @@
 """Stores on the local disk, in memory: sentences and scans, a shuffled DataLoader, collections."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ from elmo_store.collecting import collect
 from elmo_store.torch import SentenceDataset, SentenceStream, collate
 from elmo_store.torch.dataset import padded
 
-SENTENCES, SAMPLES, BATCH, SCANNED, ROUNDS = 50_000, 3_200, 64, 256, 7
+SENTENCES, SAMPLES, BATCH, LOADED_BATCH, ROUNDS = 50_000, 3_200, 64, 32, 7
 LOADED = (100_000, 3_000_000)
 LOADER_SENTENCES, LOADER_ROUNDS = 12_800, 3
 MEMBER_SENTENCES, MEMBER_WORDS = 90, 100  # words differ by member, and are few since each makes its own
@@ -51,17 +52,7 @@ def of_store(store: stores.Store) -> Reader:
     return Reader(
         lambda number: store.sentence(number).read(),
         store.read_sentences,
-        lambda: (batch.states.transpose(1, 0, 2) for batch in store.batches(SCANNED)),  # as they lie in memory
-    )
-
-
-def for_training(store: stores.Store) -> Reader:
-    """A dataset's items and padded batches, and a stream's batches."""
-    data, stream = SentenceDataset(store, text=False), SentenceStream(store, text=False, batch_sentences=BATCH, shuffle=False)
-    return Reader(
-        data.__getitem__,
-        lambda numbers: collate(data.__getitems__(numbers)),
-        lambda: (batch["states"].permute(2, 0, 1, 3).numpy() for batch in stream),
+        lambda: (batch.states.transpose(1, 0, 2) for batch in store.batches(BATCH)),  # as they lie in memory
     )
 
 
@@ -76,9 +67,11 @@ def of_memmap(rows: Any, starts: Any) -> Reader:
             out[place : place + stop - first] = rows[first:stop]
         return out
 
-    n = len(starts) - 1
-    edges = [(int(starts[first]), int(starts[min(first + SCANNED, n)])) for first in range(0, n, SCANNED)]
-    return Reader(lambda number: np.array(rows[starts[number] : starts[number + 1]]), many, lambda: (rows[a:b] for a, b in edges))
+    def scan() -> Iterable[Any]:
+        for first in range(0, len(starts) - 1, BATCH):
+            yield rows[starts[first] : starts[min(first + BATCH, len(starts) - 1)]]
+
+    return Reader(lambda number: np.array(rows[starts[number] : starts[number + 1]]), many, scan)
 
 
 def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
@@ -93,7 +86,7 @@ def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
     def read(key: int | slice | list[int]) -> Any:
         return np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table[key].column("states").chunks])
 
-    return Reader(read, read, lambda: (read(slice(first, first + SCANNED)) for first in range(0, len(table), SCANNED)))
+    return Reader(read, read, lambda: (read(slice(first, first + BATCH)) for first in range(0, len(table), BATCH)))
 
 
 def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
@@ -111,7 +104,7 @@ def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
         return np.frombuffer(data.take(numbers, columns=["states"])["states"].chunk(0).buffers()[2], np.float16)
 
     def scan() -> Iterable[Any]:
-        for batch in data.to_batches(batch_size=SCANNED):
+        for batch in data.to_batches(batch_size=BATCH):
             yield np.frombuffer(batch.column("states").buffers()[2], np.float16)
 
     return Reader(lambda number: read([number]), read, scan)
@@ -128,12 +121,11 @@ def mapped_rows(folder: Path, store: stores.Readable) -> tuple[Any, Any]:
 
 
 def reading(folder: Path) -> None:
-    """Random sentences and scans, of two widths."""
+    """Random sentences and scans, of two widths; and what PyTorch's datasets give, beside the same of the store itself."""
     for channels in (16, 128):
         store = stores.open(make_store(folder, Shape(SENTENCES, channels, forms=("zarr",))))
         rows, starts = mapped_rows(folder, store)
         readers = {"np.memmap": of_memmap(rows, starts), "the store": of_store(store)}
-        readers |= {"SentenceDataset, Stream": for_training(store)}
         readers |= {"Hugging Face datasets": of_arrow(folder / f"arrow-{channels}", rows, starts)}
         if find_spec("lance") is not None:
             readers["Lance"] = of_lance(folder / f"rows-{channels}", rows, starts)
@@ -147,6 +139,49 @@ def reading(folder: Path) -> None:
                 (n / taken[name, what], f"{taken['np.memmap', what] / taken[name, what]:.2f}") for what, n in amounts.items()
             )
             table.row(name, *(cell for pair in rates for cell in pair))
+        for_training(store)
+
+
+def for_training(store: stores.Store) -> None:
+    """What PyTorch's datasets give, without text, beside the same kind of access to the store itself; all of them copy rows."""
+    data, random = SentenceDataset(store, text=False), np.random.default_rng(7)
+    stream = SentenceStream(store, text=False, batch_sentences=BATCH)
+
+    def some() -> list[int]:
+        return random.integers(0, SENTENCES, SAMPLES).tolist()
+
+    def in_batches() -> Iterable[list[int]]:
+        numbers = some()
+        return (numbers[first : first + LOADED_BATCH] for first in range(0, SAMPLES, LOADED_BATCH))
+
+    kinds: dict[str, tuple[Callable[[], object], Callable[[], object], int]] = {
+        "SentenceDataset, one by one": (
+            lambda: [data[number] for number in some()],
+            lambda: [store.sentence(number).read() for number in some()],
+            SAMPLES,
+        ),
+        f"DataLoader of {LOADED_BATCH}, random": (
+            lambda: _drained(DataLoader(data, LOADED_BATCH, sampler=some(), collate_fn=collate)),
+            lambda: _drained(map(store.read_sentences, in_batches())),
+            SAMPLES,
+        ),
+        f"SentenceStream, batches of {BATCH}": (
+            lambda: _drained(stream),
+            lambda: _drained(rows.copy("K") for batch in store.batches(BATCH) for _, rows in batch),
+            SENTENCES,
+        ),
+    }
+    works = {(kind, side): both[side] for kind, both in kinds.items() for side in (0, 1)}
+    taken = in_turns(works, ROUNDS, clock=time.process_time)
+    title = f"datasets of 5 x {store.channels} beside the store: a scan's sentences are copied one by one for the stream's"
+    table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", label_width=36)
+    for kind, (_, _, n) in kinds.items():
+        rates = [n / taken[kind, side] for side in (0, 1)]
+        table.row(kind, *rates, f"{rates[0] / rates[1]:.2f}")
+
+
+def _drained(items: Iterable[object]) -> None:
+    deque(items, maxlen=0)
 
 
 class MappedDataset(Dataset[Any]):
@@ -185,8 +220,7 @@ def loader(folder: Path) -> None:
 def _load(data: Any, workers: int) -> None:
     chosen = torch.randperm(len(data))[:LOADER_SENTENCES].tolist()
     together = padded if isinstance(data, MappedDataset) else collate
-    for _ in DataLoader(data, 32, sampler=chosen, num_workers=workers, collate_fn=together):
-        pass
+    _drained(DataLoader(data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together))
 
 
 def members(folder: Path) -> None:
