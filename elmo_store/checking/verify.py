@@ -30,7 +30,7 @@ from elmo_store.format.markers import (
 from elmo_store.forms import shards as forms
 from elmo_store.reading.sentences import index_fault, read_index
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.objects import comparable
+from elmo_store.storage.data import comparable
 from elmo_store.storage.root import Root
 
 FAULTS_SHOWN = 10

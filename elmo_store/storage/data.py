@@ -1,8 +1,13 @@
-"""Bytes of objects as they are put, whole or in pieces that are neither joined nor copied, and as they are read, by ranges."""
+"""Bytes of objects as they are put, whole or in pieces that are neither joined nor copied, and as they are read, by ranges.
+
+And what `LocalDisk` and `ObjectStore` share. They have the same methods, and `Root`, which asks them, says what each does. A name
+is relative, with ``/`` between its parts. A put is atomic: readers see an object whole or not at all. Every method that changes
+something takes ``before``, which is called just before the change becomes visible, and may raise to prevent it.
+"""
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
@@ -15,6 +20,9 @@ Data = Whole | tuple[bytes | memoryview, ...]  # pieces follow each other; those
 
 CRC_BYTES_AT_ONCE = 1 << 20  # hashed under the interpreter's lock: 0.2 ms
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
+
+TEMPORARY_PREFIX = ".writing-"  # of files that have yet to get their names
+Before = Callable[[], None]
 
 
 class TooLargeError(ValueError):
@@ -138,3 +146,25 @@ def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[li
             groups.append([piece])
             stop = piece.stop
     return groups
+
+
+class Listed(NamedTuple):
+    """What a listing tells of an object.
+
+    Attributes:
+        size: bytes.
+        stamp: tells this version of the object from any other: ETag, generation, inode and time. "" where nothing does.
+    """
+
+    size: int
+    stamp: str
+
+
+def comparable(stamp: str) -> str:
+    """What of a stamp outlives a copy that keeps times: of a local file's, the time of its last change."""
+    inode, dash, changed = stamp.partition("-")
+    return changed if dash and inode.isdecimal() else stamp
+
+
+def nothing() -> None:
+    """The ``before`` of an object that nobody owns."""

@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
+from elmo_store.storage.failures import retry
 from elmo_store.storage.json_values import convert, encoded_json
 from elmo_store.storage.process import Process
-from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 
 LEASES = "_lease"  # the folder; gone when nobody writes

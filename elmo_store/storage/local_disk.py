@@ -15,8 +15,18 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
 from elmo_store.errors import StoreError
-from elmo_store.storage.data import Data, Range, ShortReadError, crc32c_of_file, pieces_of, read_regular
-from elmo_store.storage.objects import TEMPORARY_PREFIX, Before, Listed, nothing
+from elmo_store.storage.data import (
+    TEMPORARY_PREFIX,
+    Before,
+    Data,
+    Listed,
+    Range,
+    ShortReadError,
+    crc32c_of_file,
+    nothing,
+    pieces_of,
+    read_regular,
+)
 from elmo_store.storage.process import is_abandoned, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too

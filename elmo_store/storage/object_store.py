@@ -8,10 +8,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elmo_store.storage.data import Data, Range, ShortReadError, TooLargeError, crc32c_digits, joined, merged
+from elmo_store.storage.data import (
+    TEMPORARY_PREFIX,
+    Before,
+    Data,
+    Listed,
+    Range,
+    ShortReadError,
+    TooLargeError,
+    crc32c_digits,
+    joined,
+    merged,
+    nothing,
+)
 from elmo_store.storage.failures import TranslatingCalls, translate_error
 from elmo_store.storage.filesystems import is_azure, protocols_of
-from elmo_store.storage.objects import TEMPORARY_PREFIX, Before, Listed, nothing
 
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 

@@ -25,8 +25,7 @@ from obstore import exceptions
 from obstore.store import S3Store
 
 from elmo_store.storage.data import pieces_of, size_of
-from elmo_store.storage.failures import translated_errors
-from elmo_store.storage.retrying import retry
+from elmo_store.storage.failures import retry, translated_errors
 
 AT_ONCE = 32  # requests of one call
 MOST_IN_ONE_PUT = 100 << 20  # bytes; beyond that parts are put, each …

@@ -18,14 +18,12 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
-from elmo_store.storage.data import Data, Range
-from elmo_store.storage.failures import TranslatingCalls, translated_errors
+from elmo_store.storage.data import Before, Data, Listed, Range, nothing
+from elmo_store.storage.failures import TranslatingCalls, retried, translated_errors
 from elmo_store.storage.filesystems import check_store_location, checked, names_filesystem, open_filesystem
 from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_json
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
-from elmo_store.storage.objects import Before, Listed, nothing
-from elmo_store.storage.retrying import retried
 
 T = TypeVar("T")
 Objects = LocalDisk | ObjectStore

@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.exports.job import FileTask, make_file
-from elmo_store.storage.retrying import retry
+from elmo_store.storage.failures import retry
 from elmo_store.store import Store
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.run import explain

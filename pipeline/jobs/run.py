@@ -16,8 +16,8 @@ from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.format.layout import WORK
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import marked_shards
+from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import LeaseHolder
-from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed, name_of, say

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from elmo_store.storage.retrying import is_transient
+from elmo_store.storage.failures import is_transient
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import LINE_SECONDS, drawable, quantity, visible
 from pipeline.progress.metrics import Meter

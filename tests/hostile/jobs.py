@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shared.texts import write_model
-from elmo_store.storage.objects import TEMPORARY_PREFIX
+from elmo_store.storage.data import TEMPORARY_PREFIX
 
 OBJECTS = ("sentences", "indexes", "states", "states.zarr", "rejects")  # what must be the same bytes whatever happened
 SECONDS_AT_MOST = 900

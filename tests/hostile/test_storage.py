@@ -27,7 +27,7 @@ def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(0, str(tmp_path / "counts"))
-    monkeypatch.setattr("elmo_store.storage.retrying.LONGEST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("elmo_store.storage.failures.LONGEST_PAUSE_SECONDS", 0.0)
     job = SmallJob.make(tmp_path / "input", n_files=1, n_lines=8)
     failed: set[str] = set()
 

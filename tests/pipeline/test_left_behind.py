@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elmo_store.storage import lease, process
-from elmo_store.storage.objects import TEMPORARY_PREFIX
+from elmo_store.storage.data import TEMPORARY_PREFIX
 from elmo_store.storage.process import Process, scratch_folder, temporary_tag
 from elmo_store.storage.root import Root
 from model.files.weights import BiLMWeights

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import fsspec
 import pytest
 
-from elmo_store.storage import lease, retrying
+from elmo_store.storage import failures, lease
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
@@ -34,8 +34,8 @@ REMEDIES = ("look at the network", "check the credentials", "renew them", "check
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(failures, "DEADLINE_SECONDS", 1.0)
     monkeypatch.setattr("elmo_store.storage.obstore_client.RETRIES", {"max_retries": 0})
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
@@ -107,7 +107,7 @@ def test_every_command_ends_in_one_line_with_cause_and_remedy(
 ) -> None:  # fmt: skip
     pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
     monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
-    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(failures, "DEADLINE_SECONDS", 0.2)
     options: dict[str, Any] = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{refusing[how]}"}
     for command in every_command(tmp_path, tiny_model, options):
         assert main(command) == Exit.BAD_LOCATION, command
@@ -173,7 +173,7 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
     assert "rerun the same command" in said
     line.rate = 0.0
     monkeypatch.setattr(embed_stage, "write_shard", cutting(line, write, 3, 2.0))
-    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 30.0)
+    monkeypatch.setattr(failures, "DEADLINE_SECONDS", 30.0)
     # The lease of the first run can't be given back, and its process, this one, is alive.
     assert embed(url, "--quiet", "--take-over") == Exit.COMPLETE
     states = {name: digest for name, digest in digests(tmp_path / "local").items() if name.startswith("states")}

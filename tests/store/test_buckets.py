@@ -22,11 +22,11 @@ import pytest
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.data import Range, ShortReadError
+from elmo_store.storage.failures import is_transient
 from elmo_store.storage.filesystems import OBSTORE, kind_of, open_filesystem
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.obstore_client import s3_settings
 from elmo_store.storage.overlap import Relation, relation, resolved
-from elmo_store.storage.retrying import is_transient
 from elmo_store.storage.root import Root
 from tests.buckets import CLIENTS, bucket_root
 

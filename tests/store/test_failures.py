@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import BucketNotFoundError
-from elmo_store.storage.failures import translate_error
-from elmo_store.storage.retrying import is_transient
+from elmo_store.storage.failures import is_transient, translate_error
 from elmo_store.storage.root import Root
 
 WHERE = "bucket/a/b"

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
-from elmo_store.storage.data import Range, ShortReadError, merged
-from elmo_store.storage.objects import TEMPORARY_PREFIX
+from elmo_store.storage.data import TEMPORARY_PREFIX, Range, ShortReadError, merged
 from elmo_store.storage.root import Root
 from tests.store.support import make_manifest
 

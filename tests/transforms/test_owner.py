@@ -13,14 +13,13 @@ import pytest
 
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import MANIFEST
-from elmo_store.storage import lease, retrying
-from elmo_store.storage.data import Range
+from elmo_store.storage import failures, lease
+from elmo_store.storage.data import TEMPORARY_PREFIX, Range
+from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
-from elmo_store.storage.objects import TEMPORARY_PREFIX
 from elmo_store.storage.process import Process
-from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from transforms.runtime import owner
 from transforms.runtime.owner import Here, Run, owned, run_of
@@ -184,7 +183,7 @@ def test_a_write_that_is_retried_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, objects: type[LocalDisk | ObjectStore]
 ) -> None:
     """Its first attempt failed when the run still owned the store; another one owns it now."""
-    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.01)
     place, overtaken = url or tmp_path, False
     root = held(place)
     sound = objects.put
@@ -227,15 +226,15 @@ def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     class HttpError(Exception):  # filesystems have errors of their own
         pass
 
-    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.01)
     work = Failing(*[HttpError("503")] * 20)
     assert retry(work, local=False) == b"answer"
     assert work.calls == 21
 
 
 def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "LONGEST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(retrying, "DEADLINE_SECONDS", 0.3)
+    monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(failures, "DEADLINE_SECONDS", 0.3)
     work = Failing(*[OSError(f"down {i}") for i in range(1000)])
     began = time.monotonic()
     with pytest.raises(OSError, match="down"):

@@ -16,9 +16,9 @@ from typing import Any
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage import lease
+from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import look_seconds, worker_heartbeat
 from elmo_store.storage.process import Process
-from elmo_store.storage.retrying import retry
 from elmo_store.storage.root import Root
 from transforms.runtime.ended import introduce
 from transforms.runtime.versions import check_versions

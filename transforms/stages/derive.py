@@ -23,7 +23,7 @@ from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.reading.collection import CollectionReader, rejects_in
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.retrying import retry
+from elmo_store.storage.failures import retry
 from elmo_store.storage.root import Root
 from elmo_store.writer import (
     RowText,

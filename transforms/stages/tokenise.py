@@ -24,8 +24,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.words import WordLimit
+from elmo_store.storage.failures import is_transient, retry
 from elmo_store.storage.json_values import convert
-from elmo_store.storage.retrying import is_transient, retry
 from elmo_store.storage.root import Root
 from transforms.inputs.records import (
     InDocument,

@@ -11,7 +11,7 @@ import pytest
 
 from elmo_store.format.layout import zarr_states_shard
 from elmo_store.format.manifest import write_manifest
-from elmo_store.storage.objects import TEMPORARY_PREFIX
+from elmo_store.storage.data import TEMPORARY_PREFIX
 from elmo_store.storage.root import Root
 from pipeline.progress.snapshot import ProgressReader
 from tests import job_stages
