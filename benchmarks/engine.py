@@ -18,7 +18,7 @@ from benchmarks.shared.support import Table, in_turns, machine, options_of
 from benchmarks.shared.texts import SHAPES, running_text, take
 from elmo_store.format.layout import state_names
 from model.engine.cpu import step_lanes
-from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings
 from model.engine.products import Int8Linear, Linear, PackedLinear
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
@@ -47,11 +47,11 @@ def product_rate(options: BiLMOptions, settings: EngineSettings, device: torch.d
     return flops * calls / in_turns({"": run}, rounds)[""] / 1e9
 
 
-def measure(embedder: Embedder, requests: list[SentenceRows]) -> tuple[float, float]:
+def measure(embedder: Embedder, sentences: list[list[str]]) -> tuple[float, float]:
     """Tokens/s of the engine and of its LSTM alone, embedding these sentences once."""
     began, before = time.perf_counter(), embedder.stats.seconds_lstm
-    embedder.embed(requests)
-    tokens = sum(request.stop for request in requests)
+    embedder.embed(sentences)
+    tokens = sum(map(len, sentences))
     return tokens / (time.perf_counter() - began), tokens / (embedder.stats.seconds_lstm - before)
 
 
@@ -62,7 +62,7 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
     flops = 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)  # of one token, all layers and directions, nothing saved
     best = product_rate(options, settings, device, args.repeats)
     embedder = Embedder(weights, StartState.zero(options), settings)
-    calls = ([SentenceRows(s, 0, len(s)) for s in take(text, args.tokens)] for _ in range(args.repeats + 1))
+    calls = (take(text, args.tokens) for _ in range(args.repeats + 1))
     (cold, _), *runs = [measure(embedder, call) for call in calls]
     rates = [rate for rate, _ in runs]
     lstm = statistics.median(rate for _, rate in runs) * flops / 1e9
@@ -77,11 +77,11 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
 
 def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
     """How far states in each precision are from those in float32."""
-    requests = [SentenceRows(s, 0, len(s)) for s in take(text, args.tokens or 4096)]
+    sentences = take(text, args.tokens or 4096)
 
     def states(precision: str) -> npt.NDArray[np.float64]:
         settings = EngineSettings(precision=precision, device=args.device)  # type: ignore[arg-type]
-        return Embedder(weights, StartState.zero(weights.options), settings).embed(requests, dtype="float32").astype(np.float64)
+        return Embedder(weights, StartState.zero(weights.options), settings).embed(sentences, dtype="float32").astype(np.float64)
 
     exact = states("float32")
     for name in args.precision or ["bfloat16"]:

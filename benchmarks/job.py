@@ -20,7 +20,7 @@ import elmo_store as stores
 from benchmarks.shared.support import Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.shared.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
 from elmo_store.format.markers import read_marker
-from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings
 from model.files.registry import load_model
 from model.warm import compute_warm
 from transforms.stages.finish import stat_sums
@@ -52,11 +52,11 @@ class EngineAlone:
     def __init__(self, store: stores.Store, model: str | None, settings: EngineSettings) -> None:
         _, self._weights = load_model(model)
         self._start, self._settings = compute_warm(self._weights), settings
-        self._calls: list[list[SentenceRows]] = [[]]
+        self._calls: list[list[list[str]]] = [[]]
         rows = 0
         for sentence in store:
             tokens = list(sentence.tokens)
-            self._calls[-1].append(SentenceRows(tokens, 0, len(tokens)))
+            self._calls[-1].append(tokens)
             rows += len(tokens)
             if rows >= store.manifest.shard_rows:
                 self._calls.append([])

@@ -52,7 +52,7 @@ def engine(threads: int, _: str) -> tuple[str, Embed]:
     import torch
 
     from elmo_store.mixing.scalar_mix import layers_of_states
-    from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+    from model.engine.embedder import Embedder, EngineSettings
     from model.files.weights import BiLMWeights
     from model.start_state import StartState
 
@@ -61,7 +61,7 @@ def engine(threads: int, _: str) -> tuple[str, Embed]:
     embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", threads=threads))
 
     def embed(sentences: Sentences) -> list[Layers]:
-        rows = embedder.embed([SentenceRows(tokens, 0, len(tokens)) for tokens in sentences], dtype="float32")
+        rows = embedder.embed(sentences, dtype="float32")
         return np.split(layers_of_states(rows).transpose(1, 0, 2), np.cumsum([len(s) for s in sentences])[:-1], axis=1)
 
     return f"elmo-store, PyTorch {torch.__version__}", embed

@@ -184,19 +184,11 @@ def read_json(path: str | Path) -> Any:
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MOST_OPTIONS_BYTES + 1)
-    except (ValueError, OSError) as error:
-        raise OptionsError(f"{path} can't be read as JSON: {error}") from error
-    return parsed(text, path)
-
-
-def parsed(text: str, where: str | Path) -> Any:
-    """The value of JSON. OptionsError as of `read_json`."""
-    try:
         if len(text) > MOST_OPTIONS_BYTES:
             raise ValueError(f"{MOST_OPTIONS_BYTES:,} characters are the most that options have")
         return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise OptionsError(f"{where} can't be read as JSON: {error}") from error
+    except (ValueError, OSError, RecursionError) as error:
+        raise OptionsError(f"{path} can't be read as JSON: {error}") from error
 
 
 def options_in(value: Any, where: str | Path) -> BiLMOptions:

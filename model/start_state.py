@@ -23,17 +23,6 @@ class StartState:
     h: Tensor  # float32 [2, L, p], the recurrent output, skip connection left out
     c: Tensor  # float32 [2, L, d], the cell
 
-    def __post_init__(self) -> None:
-        if self.kind not in ("zero", "warm"):
-            raise WeightsError(f"start state kind is {self.kind!r}; known are 'zero' and 'warm'")
-        for name, tensor in (("h", self.h), ("c", self.c)):
-            if tensor.dtype != torch.float32 or tensor.ndim != 3 or tensor.shape[0] != 2:
-                raise WeightsError(f"start state {name} is {tensor.dtype} {tuple(tensor.shape)}, not float32 (2, L, width)")
-            if not bool(torch.isfinite(tensor).all()):
-                raise WeightsError(f"start state {name} holds NaN or infinity")
-        if self.h.shape[1] != self.c.shape[1]:
-            raise WeightsError(f"start state h has {self.h.shape[1]} layers, c has {self.c.shape[1]}")
-
     @classmethod
     def zero(cls, options: BiLMOptions) -> "StartState":
         n_layers = options.n_layers

@@ -3,13 +3,11 @@
 The published models were trained with state carried from sentence to sentence, so that zeros are a state they seldom
 saw. `warm` is a function of the model alone, never of an earlier batch.
 
-At full size it takes seconds to compute. `python -m model.warm FOLDER` writes it beside the weights of a packaged model.
+At full size it takes seconds to compute: that of a packaged model stands beside its weights.
 """
 
 import hashlib
-import sys
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -91,15 +89,3 @@ def _run_warm(weights: BiLMWeights, direction: str, sentences: list[Tensor]) -> 
         read = x if direction == "fwd" else x.flip(0)
         _, h, c = run_layers(layers, read[:, None], h, c, options.use_skip_connections)
     return h[:, 0], c[:, 0]
-
-
-def main(folder: Path) -> None:
-    """Write the warm state beside the weights of a packaged model, instead of one of other weights."""
-    weights = BiLMWeights.load(str(folder))
-    for old in folder.glob("warm-*.safetensors"):
-        old.unlink()
-    (folder / file_name(weights)).write_bytes(compute_warm(weights).to_bytes())
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from model.bilm import FORGET_BIAS
-from model.engine.cell import CellBuffers, CellOps, OutputBuffers
+from model.engine.cell import CellBuffers, CellOps, OutputBuffers, load_h
 from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.planning.sequences import IntArray
 from model.engine.planning.text import BOS_ID, EOS_ID
@@ -233,7 +233,7 @@ class Direction:
         xh = [both[:lanes] for both in self._xh]  # [B, 2p] each
         for j, products in enumerate(self._gates):
             h = h0 if j == 0 else xh[j - 1][:, p:]  # [B, p]
-            ops.load_h(h, self._begin_h[j], begins)
+            load_h(h, self._begin_h[j], begins)
             gates, table = products(h0 if j == 0 else xh[j - 1]), self._rows if j == 0 else None  # [B, 4d], [slots, 4d]
             c, begin_c = self._c[j][:lanes], self._begin_c[j]  # [B, d], [d]
             ops.cell(CellBuffers(gates, table, row, c, begins, begin_c, hidden, options.cell_clip))

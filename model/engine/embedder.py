@@ -25,14 +25,14 @@ from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
 from model.engine.planning.grid import PlannedDirection
 from model.engine.planning.host import Group, Host, Prepared
-from model.engine.planning.text import SentenceRows, Text
+from model.engine.planning.text import Text
 from model.engine.settings import EngineSettings
 from model.engine.states import Dtype, States, Wanted
 from model.engine.word_vectors import WordVectorTable
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
-__all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "RunningCall", "SentenceRows", "Text"]
+__all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "RunningCall", "Text"]
 
 
 @dataclass
@@ -94,38 +94,30 @@ class Embedder:
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
+        self.hardware = self._device.hardware  # what computes: "cpu", or "cuda" and the card's name; last bits differ
+        self.cell = self._device.cell  # what computes the cell: "c", "torch" or "triton"; last bits differ
         self._host = Host(self._device.word_capacity, boundary_words(weights.lexicon))
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
-    @property
-    def hardware(self) -> str:
-        """What computes: "cpu", or "cuda" and the card's name; last bits differ."""
-        return self._device.hardware
-
-    @property
-    def cell(self) -> str:
-        """What computes the cell: "c", "torch" or "triton"; last bits differ."""
-        return self._device.cell
-
     def embed(
         self,
-        text: Text | Sequence[SentenceRows],
+        text: Text | Sequence[Sequence[str]],
         *,
         boundaries: bool = False,
         dtype: Literal["float16", "float32"] = "float16",
     ) -> npt.NDArray[np.floating]:
-        """States of the wanted rows of sentences in any order, repeated or not: `prepare` and `run` in one.
+        """States of all rows of sentences, or of the wanted ones of a `Text`: `prepare` and `run` in one.
 
-        With ``boundaries`` rows are counted with BOS and EOS (see `SentenceRows`). Returns [Σ (stop - first), 2L+1, p] in order
-        of request, then row; states in the order x, fwd1, bwd1, fwd2, … ValueError: a sentence does not have the rows asked for.
+        With ``boundaries`` BOS and EOS of sentences with tokens are rows too. Returns [rows, 2L+1, p] in order of sentence, then
+        row; states in the order x, fwd1, bwd1, fwd2, … ValueError: a sentence does not have the rows asked for.
         """
         states = self.run(self.prepare(text, boundaries=boundaries), dtype=dtype).result()
         return np.ascontiguousarray(cast(npt.NDArray[np.floating], states))
 
-    def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
+    def prepare(self, text: Text | Sequence[Sequence[str]], *, boundaries: bool = False) -> Prepared:
         """All that the host does for a call before the device can begin; any thread may ask. ValueError as of `embed`."""
         with self._preparing:
-            given = text if isinstance(text, Text) else Text.of(text)
+            given = text if isinstance(text, Text) else Text.of(text, boundaries)
             return self._host.prepare(given, self._device.limits, boundaries=boundaries)
 
     def run(self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None) -> RunningCall:

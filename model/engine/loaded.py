@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.format.layout import state_names
-from model.engine.embedder import Embedder, SentenceRows
+from model.engine.embedder import Embedder
 from model.engine.settings import EngineSettings
 from model.files.registry import load_model
 from model.start_state import StartState
@@ -38,7 +38,6 @@ class LoadedModel:
     ) -> list[npt.NDArray[np.floating[Any]]]:
         """The states [rows, 2L+1, p] of tokenised sentences; with ``boundaries`` of BOS and EOS too, where there are tokens."""
         lengths = [len(tokens) + 2 if boundaries and tokens else len(tokens) for tokens in sentences]
-        asked = [SentenceRows(tuple(tokens), 0, n) for tokens, n in zip(sentences, lengths, strict=True)]
         with self._lock:
-            rows = self._embedder.embed(asked, boundaries=boundaries, dtype=dtype)
+            rows = self._embedder.embed(sentences, boundaries=boundaries, dtype=dtype)
         return np.split(rows, np.cumsum(lengths)[:-1]) if len(sentences) else []

@@ -30,10 +30,6 @@ class EngineSettings:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
-        for name in ("lanes", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
 
     @property
     def on_cuda(self) -> bool:

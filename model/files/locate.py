@@ -106,7 +106,7 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
         candidates = [posixpath.join(folder, other) for other in beside if other != name]
         return path, next((candidate for candidate in candidates if filesystem.exists(candidate)), None)
     names = _names(filesystem, path)
-    if names is None:
+    if not names and not filesystem.isdir(path):
         _ask_why(filesystem, path)
         raise UnknownModelError(f"there is no folder {folder_or_url}")
     weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
@@ -122,10 +122,8 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
 
 def _refuse_foreign(names: Collection[str], shown: str) -> None:
     if kind := foreign_kind(names):
-        source, note = ("COPY", ", COPY a local copy of it,") if "://" in shown else (shown, "")
-        raise WeightsError(
-            f"{shown} holds {kind}: convert it once by `elmo-store models convert {source} FOLDER`{note} and give FOLDER"
-        )
+        source = "LOCAL_COPY" if "://" in shown else shown
+        raise WeightsError(f"{shown} holds {kind}: run `elmo-store models convert {source} FOLDER` once and give FOLDER")
 
 
 @contextmanager
@@ -163,18 +161,13 @@ def _is_local(filesystem: Any) -> bool:
     return "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
 
 
-def _names(filesystem: Any, folder: str) -> list[str] | None:
-    """Names in a folder; None if there is no such folder. A server that lists nothing is asked for the usual names."""
+def _names(filesystem: Any, folder: str) -> list[str]:
+    """Names in a folder; none if there is no such folder."""
     try:
         entries = filesystem.ls(folder, detail=False)
-    except NotADirectoryError:
-        return None
-    except (FileNotFoundError, NotImplementedError):
-        entries = []
-    names = [posixpath.basename(str(entry).replace(os.sep, "/")) for entry in entries]
-    if _is_local(filesystem):
-        return names if names or filesystem.isdir(folder) else None
-    return names or [name for name in ("options.json", *_WEIGHT_NAMES) if filesystem.exists(f"{folder}/{name}")] or None
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [posixpath.basename(str(entry).replace(os.sep, "/")) for entry in entries]
 
 
 def _choose(names: list[str], preferred: tuple[str, ...], pattern: str) -> str | None:

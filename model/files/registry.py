@@ -52,7 +52,7 @@ def _published() -> dict[str, ListedModel]:
 def available_models() -> list[ListedModel]:
     """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
     models = [
-        ListedModel(folder.name, _description(folder) or "packaged", str(folder), (folder / "weights.safetensors").stat().st_size)
+        ListedModel(folder.name, _description(folder), str(folder), (folder / "weights.safetensors").stat().st_size)
         for folder in packaged_folders()
     ]
     models.append(ListedModel(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
@@ -164,18 +164,13 @@ def random_weights(options: BiLMOptions, seed: int = 0) -> BiLMWeights:
 
 def packaged_folders() -> list[Path]:
     """Folders of the models that came with this installation."""
-    if not _PACKAGED.is_dir():
-        return []
-    return sorted(folder for folder in _PACKAGED.iterdir() if (folder / "weights.safetensors").is_file())
+    return sorted(path.parent for path in _PACKAGED.glob("*/weights.safetensors"))
 
 
 def _description(folder: Path) -> str:
-    """The first line of text of the model card, headings left out; "" without a card."""
-    try:
-        lines = (folder / "README.md").read_text("utf-8").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "")
+    """The first line of text of the model card, headings left out."""
+    lines = (folder / "README.md").read_text("utf-8").splitlines()
+    return next(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def name_of(spec: str) -> str:

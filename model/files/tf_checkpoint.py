@@ -10,10 +10,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
 import torch
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from model.errors import WeightsError
 from model.files.hdf5 import canonical, layout
@@ -21,9 +25,7 @@ from model.options import BiLMOptions
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES, _TRAILER_BYTES = 48, 5
-_MOST_INDEX_BYTES = 1 << 26
 _FLOAT = 1  # DT_FLOAT
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,12 @@ class _Entry:
 
 
 def latest(folder: Path) -> Path:
-    """The ``.index`` of a folder's newest checkpoint: what its file ``checkpoint`` names, else the one of the highest step.
-
-    WeightsError: there is none.
-    """
-    indexes = {path.name: path for path in folder.glob("*.index")}
-    try:
-        text = (folder / "checkpoint").read_text("utf-8")
-    except (FileNotFoundError, UnicodeDecodeError):
-        text = ""
-    named = re.search(r'^model_checkpoint_path: "(?:[^"]*/)?([^"/]+)"', text, re.MULTILINE)
-    if named and f"{named[1]}.index" in indexes:
-        return indexes[f"{named[1]}.index"]
-    steps = {int(match[1]): path for name, path in indexes.items() if (match := re.search(r"-([0-9]{1,18})\.index$", name))}
-    if not indexes:
+    """The ``.index`` of a folder's checkpoint of the highest step. WeightsError: there is none."""
+    matches = ((re.search(r"-([0-9]{1,18})\.index$", path.name), path) for path in folder.glob("*.index"))
+    steps = {int(match[1]): path for match, path in matches if match}
+    if not steps:
         raise WeightsError(f"{folder} holds no checkpoint: its index is a file such as model.ckpt-N.index")
-    return steps[max(steps)] if steps else next(iter(indexes.values()))
+    return steps[max(steps)]
 
 
 def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
@@ -62,8 +54,8 @@ def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
     WeightsError: damaged, or a tensor is missing, of another shape, or not float32.
     """
     try:
-        entries = dict(_entries(_index_bytes(index)))
-    except (IndexError, ValueError) as error:
+        entries = dict(_entries(index.read_bytes()))
+    except (IndexError, ValueError, DecodeError) as error:
         raise WeightsError(f"{index} can't be read as the index of a TensorFlow checkpoint ({error})") from error
     header = entries.pop("", None)
     named = {dataset_name(name): (name, entry) for name, entry in entries.items()}
@@ -108,14 +100,8 @@ def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, 
     return torch.from_numpy(np.frombuffer(data, "<f4").reshape(shape).astype(np.float32))
 
 
-def _index_bytes(index: Path) -> bytes:
-    if index.stat().st_size > _MOST_INDEX_BYTES:
-        raise ValueError(f"it has {index.stat().st_size} bytes, no index has")
-    return index.read_bytes()
-
-
 def _entries(table: bytes) -> Iterator[tuple[str, _Entry]]:
-    """Each name of a LevelDB table and its entry. ValueError, IndexError for what is none."""
+    """Each name of a LevelDB table and its entry. ValueError, IndexError, DecodeError for what is none."""
     if len(table) < _FOOTER_BYTES or table[-8:] != _MAGIC:
         raise ValueError("it does not end as one")
     footer = table[-_FOOTER_BYTES:]
@@ -155,7 +141,7 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
 
 def _entry(message: bytes) -> _Entry:
     """A BundleEntryProto; of the header, whose fields are others, nothing is used."""
-    fields = list(_fields(message))
+    fields = _fields(message)
     numbers = {number: value for number, value in fields if isinstance(value, int)}
     messages = {number: value for number, value in fields if isinstance(value, bytes)}
     dims = [dict(_fields(dim)) for number, dim in _fields(messages.get(2, b"")) if number == 2 and isinstance(dim, bytes)]
@@ -164,26 +150,10 @@ def _entry(message: bytes) -> _Entry:
     return _Entry(dtype, shape, shard, offset, n_bytes, crc, sliced=7 in messages)
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a protocol buffer."""
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, position = _varint(message, position)
-            yield tag >> 3, value
-            continue
-        length = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
-        if kind == _BYTES:
-            length, position = _varint(message, position)
-        elif not length:
-            raise ValueError(f"a field of wire type {kind}")
-        if position + length > len(message):
-            raise ValueError("a field is cut")
-        raw = message[position : position + length]
-        yield tag >> 3, raw if kind == _BYTES else int.from_bytes(raw, "little")
-        position += length
+def _fields(message: bytes) -> list[tuple[int, Any]]:
+    """Number and value (int or bytes) of each field of a protocol buffer. DecodeError for what is none."""
+    parsed = Empty.FromString(message)
+    return [(field.field_number, field.data) for field in UnknownFieldSet(parsed)]
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

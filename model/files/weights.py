@@ -24,7 +24,7 @@ from safetensors.torch import save
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, locate
-from model.options import BiLMOptions, options_in, parsed, read_options
+from model.options import BiLMOptions, options_in, read_options
 
 _LEXICON = "lexicon"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -188,7 +188,10 @@ def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
     if "options" not in metadata:
         return None
     where = f"{path}: the 'options' of its metadata"
-    return options_in(parsed(metadata["options"], where), where)
+    try:
+        return options_in(json.loads(metadata["options"]), where)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise OptionsError(f"{where} can't be read as JSON: {error}") from error
 
 
 def _all_finite(tensor: torch.Tensor) -> bool:

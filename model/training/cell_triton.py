@@ -67,8 +67,8 @@ def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tens
     _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
-def check(device: torch.device) -> str | None:
-    """Why the kernels can't be used on this device, or None: they are compiled and compared with PyTorch's operators."""
+def check(device: torch.device) -> bool:
+    """Whether the kernels, compiled for this device, give the numbers of PyTorch's operators."""
     from model.training import cell
 
     generator = torch.Generator().manual_seed(0)
@@ -76,14 +76,10 @@ def check(device: torch.device) -> str | None:
         torch.randn(*shape, generator=generator).to(device) for shape in ((4, 32), (32,), (4, 8), (4, 8), (4, 8))
     )
     results = []
-    try:
-        forms = (cell.cell_forward, cell.cell_backward), (cell_forward, cell_backward)
-        for forward, backward in forms:
-            gates, c, m, carried = torch.empty_like(products), torch.empty_like(dc), torch.empty_like(dc), dc.clone()
-            forward(products, bias, c_prev, gates, c, m, 0.8)
-            seen = [gates.clone(), c, m]
-            backward(gates, dm, carried, c_prev, c, 0.8)
-            results.append(torch.cat([*seen, gates, carried], dim=1))
-    except Exception as error:  # a compiler has many ways to fail, and none of them must stop the run
-        return f"Triton can't compile the cell here: {error}"
-    return None if torch.allclose(results[0], results[1], atol=1e-5) else "Triton's cell gave wrong numbers"
+    for forward, backward in (cell.cell_forward, cell.cell_backward), (cell_forward, cell_backward):
+        gates, c, m, carried = torch.empty_like(products), torch.empty_like(dc), torch.empty_like(dc), dc.clone()
+        forward(products, bias, c_prev, gates, c, m, 0.8)
+        seen = [gates.clone(), c, m]
+        backward(gates, dm, carried, c_prev, c, 0.8)
+        results.append(torch.cat([*seen, gates, carried], dim=1))
+    return torch.allclose(results[0], results[1], atol=1e-5)

@@ -85,11 +85,6 @@ def sampled_loss(h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bi
     return SampledLoss(loss.detach(), *torch.autograd.grad(loss, leaves))
 
 
-def generator_for(seed: int, batch: int) -> np.random.Generator:
-    """The generator of one batch's negatives: equal for equal seeds and batches, so that a resumed run draws alike."""
-    return np.random.Generator(np.random.PCG64([seed, batch]))
-
-
 class SoftmaxRows:
     """The softmax Θs, shared by both directions, weight [classes, p] and bias [classes], and its Adagrad.
 

@@ -4,7 +4,8 @@ A step of the recurrence is less work for a GPU than its launches are for the ho
 once, a batch is one launch a direction (`python -m benchmarks.train --device cuda`).
 """
 
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -97,7 +98,7 @@ class GraphedDirection:
 
     def _run(self, batch: DirectionBatch) -> DirectionResult:
         if self._batch is None:
-            self._batch = _own(batch)
+            self._batch = deepcopy(batch)
         for kept, new in zip(_tensors(self._batch), _tensors(batch), strict=True):
             kept.copy_(new)
         if self.stream is None:
@@ -112,12 +113,6 @@ class GraphedDirection:
                 self._captured = self._compute(self._batch)
         self._graph.replay()
         return self._captured
-
-
-def _own(batch: DirectionBatch) -> DirectionBatch:
-    negatives = replace(batch.negatives, classes=batch.negatives.classes.clone(), tries=batch.negatives.tries.clone())
-    state = [(h.clone(), c.clone()) for h, c in batch.state]
-    return DirectionBatch(batch.read.detach().clone(), state, batch.targets.clone(), batch.weights.clone(), negatives)
 
 
 def _tensors(batch: DirectionBatch) -> list[Tensor]:

@@ -27,7 +27,6 @@ from model.training.steps import (
     DirectionResult,
     GraphedDirection,
     State,
-    direction_step,
 )
 
 RISE = 0.1  # share of a run over which the rate rises at most
@@ -116,9 +115,7 @@ class Trainer:
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
         self._words = CharacterCnn(self.network)
-        self._graphed: list[GraphedDirection] = []
-        if self.network.device.type == "cuda":
-            self._graphed = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]
+        self._directions = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]
 
     @classmethod
     def fresh(
@@ -158,7 +155,7 @@ class Trainer:
 
     def prepare(self, batch: TrainingBatch, number: int) -> PreparedBatch:
         """What can be done for the run's batch of this number before its turn."""
-        generator = softmax.generator_for(self.recipe.seed, number)
+        generator = np.random.default_rng([self.recipe.seed, number])  # so that a resumed run draws alike
         negatives = softmax.draw(self.corpus.vocabulary.n_classes, self.recipe.sampled, generator)
         changed = [part for targets in batch.targets for part in (negatives.classes.numpy(), targets.ravel())]
         rows, row_of = np.unique(np.concatenate(changed), return_inverse=True)
@@ -193,16 +190,11 @@ class Trainer:
         return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, vocabulary.types[FIRST_WORD : vocabulary.n_classes])
 
     def _both(self, batches: list[DirectionBatch]) -> list[DirectionResult]:
-        if self._graphed:
-            results = [graphed.step(batch) for graphed, batch in zip(self._graphed, batches, strict=True)]
-            for graphed in self._graphed:
-                graphed.wait()
-            return results
-
-        def one(k: int) -> DirectionResult:
-            return direction_step(self.network, DIRECTIONS[k], self.rows, batches[k])
-
-        return list(self._pool.map(one, range(2)) if self._pool else map(one, range(2)))
+        at_once = map if self._pool is None else self._pool.map
+        results = list(at_once(GraphedDirection.step, self._directions, batches))
+        for direction in self._directions:
+            direction.wait()
+        return results
 
     def _change_network(self, factor: float, losses: list[Tensor]) -> list[float]:
         """One step of the optimiser: the gradient's norm, and the losses, which come with it. TrainingError as of `step`."""

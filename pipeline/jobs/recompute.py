@@ -14,7 +14,6 @@ from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.reading.rows import Batch
 from elmo_store.store import Store
 from model.engine.embedder import Embedder
-from model.engine.planning.text import SentenceRows
 from model.engine.products import int8_problem
 from model.engine.settings import EngineSettings
 from model.errors import ModelError
@@ -65,9 +64,9 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Re
     settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell))
     chosen = _sample(store, n_sentences)
     batch = store.read_sentences(chosen, raw=store.is_int8)
-    requests = [SentenceRows(sentence.tokens, 0, sentence.n_rows) for sentence in batch.sentences]
+    sentences = [sentence.tokens for sentence in batch.sentences]
     dtype: Literal["float16", "float32"] = "float16" if manifest.dtype == "float16" else "float32"
-    states = Embedder(weights, start, settings).embed(requests, boundaries=manifest.boundaries, dtype=dtype)  # [rows, 2L+1, p]
+    states = Embedder(weights, start, settings).embed(sentences, boundaries=manifest.boundaries, dtype=dtype)  # [rows, 2L+1, p]
     names = state_names(weights.options.n_layers)
     wanted = states[:, [names.index(name) for name in store.states]]
     return _compare(store, batch, wanted, TOLERANCE[precision])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.bilm import read_sentence
-from model.engine.embedder import Embedder, SentenceRows, Text
+from model.engine.embedder import Embedder, Text
 from model.engine.planning.host import Group, planned
 from model.engine.planning.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
 from model.engine.planning.text import BOS_ID, EOS_ID
@@ -59,6 +59,11 @@ def plain_lane(
     return result
 
 
+def part_of(sentences: Sequence[Sequence[str]], first: Sequence[int], stop: Sequence[int]) -> Text:
+    """Of each sentence the rows from first to stop."""
+    return replace(Text.of(sentences), first=np.array(first, np.int64), stop=np.array(stop, np.int64))
+
+
 def sequences_of(sequences: Iterable[Sequence[int]]) -> Sequences:
     """Lists of numbers as the engine has them."""
     listed = list(sequences)
@@ -71,7 +76,7 @@ def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) 
 
     Backward, each sentence runs from its end to its start, and the state left at its start goes on to the end of the next.
     """
-    text = Text.of([SentenceRows(sentence, 0, len(sentence)) for lane in lanes for sentence in lane])
+    text = Text.of([sentence for lane in lanes for sentence in lane])
     prepared = embedder.prepare(text)
     sentences = bounded(prepared.text.words, text.lengths, BOS_ID, EOS_ID)
     forward, backward, words = carried_rows(sentences, [len(lane) for lane in lanes])

@@ -73,23 +73,8 @@ def test_a_state_of_another_model_is_noticed(tiny: BiLMWeights, warm: StartState
         StartState("zero", torch.zeros(2, 1, 8), torch.zeros(2, 1, 12)).check(tiny.options)
 
 
-@pytest.mark.parametrize(
-    ("kind", "h", "c", "message"),
-    [
-        ("cold", torch.zeros(2, 1, 8), torch.zeros(2, 1, 12), "'cold'"),
-        ("zero", torch.zeros(1, 8), torch.zeros(2, 1, 12), r"start state h is .*\(1, 8\)"),
-        ("zero", torch.zeros(2, 1, 8), torch.zeros(2, 1, 12).double(), "start state c is .*float64"),
-        ("warm", torch.full((2, 1, 8), float("nan")), torch.zeros(2, 1, 12), "h holds NaN"),
-        ("zero", torch.zeros(2, 1, 8), torch.zeros(2, 2, 12), "h has 1 layers, c has 2"),
-    ],
-)
-def test_states_that_cannot_be(kind: str, h: torch.Tensor, c: torch.Tensor, message: str) -> None:
-    with pytest.raises(WeightsError, match=message):
-        StartState(kind, h, c)  # type: ignore[arg-type]
-
-
 def test_packaged_models_bring_their_warm_state_along() -> None:
-    """After another default model: python -m model.warm model/data/default."""
+    """After another default model: write `compute_warm(weights).to_bytes()` to its `file_name`."""
     for folder in packaged_folders():
         _, weights = load_model(folder.name)
         state = warm_state(weights)

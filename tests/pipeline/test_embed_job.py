@@ -15,7 +15,7 @@ from elmo_store.format.layout import FORMS, zarr_states_shard
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
 from model.engine import products
-from model.engine.embedder import Embedder, SentenceRows
+from model.engine.embedder import Embedder
 from model.files.weights import BiLMWeights
 from model.warm import compute_warm
 from pipeline.cli.exit_codes import Exit
@@ -32,8 +32,7 @@ def expected_states(corpus: Path, model: Path, boundaries: bool) -> tuple[list[l
     sentences = [line.split(" ") if line else [] for line in lines]
     weights = BiLMWeights.load_safetensors(model)
     engine = Embedder(weights, compute_warm(weights))
-    rows = [SentenceRows(s, 0, len(s) + 2 * boundaries if s else 0) for s in sentences]
-    return sentences, engine.embed(rows, boundaries=boundaries)
+    return sentences, engine.embed(sentences, boundaries=boundaries)
 
 
 @pytest.mark.parametrize(("form", "boundaries"), [("zarr", False), ("parquet", True)])

@@ -10,7 +10,7 @@ from apache_beam.testing.util import assert_that
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, TimestampedValue
 
 import elmo_store
-from model.engine.embedder import Embedder, SentenceRows
+from model.engine.embedder import Embedder
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
@@ -28,10 +28,7 @@ def test_every_sentence_gets_the_states_of_the_engine_under_its_id(tiny_model: P
     weights = BiLMWeights.load_safetensors(tiny_model)
     state = compute_warm(weights) if start == "warm" else StartState.zero(weights.options)
     engine = Embedder(weights, state)
-    expected = {
-        key: engine.embed([SentenceRows(tuple(tokens), 0, len(tokens))], dtype="float32" if dtype == "float32" else "float16")
-        for key, tokens in SENTENCES
-    }
+    expected = {key: engine.embed([tokens], dtype="float32" if dtype == "float32" else "float16") for key, tokens in SENTENCES}
 
     def check(found: list[tuple[object, np.ndarray]]) -> None:
         assert sorted(map(repr, dict(found))) == sorted(map(repr, expected))

@@ -78,12 +78,6 @@ def test_a_model_that_is_right_is_left_alone_on_average() -> None:
     assert wrong > 4 * right
 
 
-def test_negatives_of_a_batch_follow_from_seed_and_batch() -> None:
-    first, again, other = (softmax.draw(1000, 50, softmax.generator_for(1, batch)) for batch in (7, 7, 8))
-    assert torch.equal(first.classes, again.classes)
-    assert not torch.equal(first.classes, other.classes)
-
-
 def test_a_saved_softmax_is_read_back_and_what_is_none_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "softmax.safetensors"
     weight, bias = torch.randn(5, 3), torch.randn(5)

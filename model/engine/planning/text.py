@@ -1,7 +1,7 @@
 """A call's text as numbers: a vocabulary, each token's place in it, and which rows are wanted. By NumPy alone.
 
 Readers that hold Arrow arrays have the text in this form already (its dictionary encoding), so that Python touches
-distinct words only. `SentenceRows` is the same for a few sentences at hand.
+distinct words only.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,6 @@ from model.engine.planning.sequences import IntArray, WordArray
 BOS_ID, EOS_ID = 0, 1  # the words of every `WordBook` that come first
 
 
-@dataclass(frozen=True)
-class SentenceRows:
-    """A sentence and which of its rows are wanted.
-
-    Attributes:
-        tokens: the whole sentence, without boundaries.
-        first, stop: rows [first, stop). Rows are tokens 0 to n-1; with boundaries row 0 is BOS, 1 to n are the tokens
-            and n+1 is EOS. A sentence of zero tokens has no rows, with or without boundaries.
-    """
-
-    tokens: Sequence[str]
-    first: int
-    stop: int
-
-
 @dataclass(frozen=True, eq=False)
 class Text:
     """Sentences end to end, and which of their rows are wanted.
@@ -39,7 +24,8 @@ class Text:
         vocabulary: [V] words; a word may stand in it more than once, and need not be used.
         words: int32 [Σ lengths] place in the vocabulary of each token, without boundaries.
         offsets: int64 [n + 1] where each sentence begins in `words`.
-        first, stop: int64 [n] wanted rows of each, counted as in `SentenceRows`.
+        first, stop: int64 [n] wanted rows of each. Rows are tokens 0 to n-1; with boundaries row 0 is BOS, 1 to n are the tokens
+            and n+1 is EOS. A sentence of zero tokens has no rows, with or without boundaries.
     """
 
     vocabulary: Sequence[str]
@@ -49,14 +35,14 @@ class Text:
     stop: IntArray
 
     @classmethod
-    def of(cls, requests: Sequence[SentenceRows]) -> "Text":
-        """From sentences as lists of words."""
+    def of(cls, sentences: Sequence[Sequence[str]], boundaries: bool = False) -> "Text":
+        """All rows of sentences that are lists of words."""
         numbers: dict[str, int] = {}
-        tokens = chain.from_iterable(request.tokens for request in requests)
-        words = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int32)
-        offsets = np.cumsum([0, *(len(request.tokens) for request in requests)], dtype=np.int64)
-        first, stop = (np.array([getattr(request, name) for request in requests], np.int64) for name in ("first", "stop"))
-        return cls(list(numbers), words, offsets, first, stop)
+        words = np.array([numbers.setdefault(token, len(numbers)) for token in chain.from_iterable(sentences)], np.int32)
+        lengths = np.array([len(tokens) for tokens in sentences], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        stop = np.where(lengths > 0, lengths + 2, 0) if boundaries else lengths
+        return cls(list(numbers), words, offsets, np.zeros_like(stop), stop)
 
     def __len__(self) -> int:
         return len(self.first)

@@ -1,7 +1,6 @@
 """The engine against the float64 reference and the goldens, and against itself in other batches."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ import torch
 
 from model.engine import cpu, products, word_vectors
 from model.engine.cell import select_cell
-from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings
 from model.files.registry import SMALL_OPTIONS, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
-from tests.model.lanes import embed_carried, golden_lanes, golden_top_layers
+from tests.model.lanes import embed_carried, golden_lanes, golden_top_layers, part_of
 from tests.model.reference import ReferenceBiLM, reference_of
 
 CPU = EngineSettings(device="cpu", lanes=32, threads=2)
@@ -31,10 +30,6 @@ SENTENCES = [
     ["The", "cat", "sat", "."],
     ["one"],
 ]
-
-
-def whole(sentences: Sequence[Sequence[str]], boundaries: bool = False) -> list[SentenceRows]:
-    return [SentenceRows(s, 0, len(s) + (2 if boundaries and s else 0)) for s in sentences]
 
 
 def text(n: int, seed: int, longest: int = 30) -> list[list[str]]:
@@ -80,7 +75,7 @@ def test_all_states_agree_with_the_reference(
         without_packed_products(monkeypatch)
     start = StartState.zero(tiny.options) if kind == "zero" else compute_warm(tiny)
     embedder = Embedder(tiny, start, CPU)
-    states = embedder.embed(whole(SENTENCES, boundaries), boundaries=boundaries, dtype="float32")
+    states = embedder.embed(SENTENCES, boundaries=boundaries, dtype="float32")
     want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy()) for s in SENTENCES if s]
     np.testing.assert_allclose(states, np.concatenate([w if boundaries else w[1:-1] for w in want]), rtol=0, atol=1e-5)
 
@@ -93,7 +88,7 @@ def test_variants_of_the_options_agree_with_the_reference(
 ) -> None:
     weights = random_weights(replace(tiny_options, **change), seed=3)  # type: ignore[arg-type]
     reference = reference_of(weights, tmp_path)
-    states = Embedder(weights, StartState.zero(weights.options), CPU).embed(whole(SENTENCES), dtype="float32")
+    states = Embedder(weights, StartState.zero(weights.options), CPU).embed(SENTENCES, dtype="float32")
     want = np.concatenate([reference.states(s)[1:-1] for s in SENTENCES if s])
     np.testing.assert_allclose(states, want, rtol=0, atol=1e-5)
 
@@ -119,11 +114,11 @@ def test_carried_states_agree_with_the_reference(tiny: BiLMWeights, tiny_referen
 
 
 def embedded(embedder: Embedder, sentences: list[list[str]]) -> npt.NDArray[np.floating]:
-    return embedder.embed(whole(sentences), dtype="float32")
+    return embedder.embed(sentences, dtype="float32")
 
 
 def _alone(embedder: Embedder, sentences: list[list[str]]) -> list[npt.NDArray[np.floating]]:
-    return [embedder.embed(whole([s]), dtype="float32") for s in sentences]
+    return [embedder.embed([s], dtype="float32") for s in sentences]
 
 
 NEEDS_INT8 = pytest.mark.skipif(products.int8_problem() is not None, reason=f"no 8-bit products: {products.int8_problem()}")
@@ -133,14 +128,14 @@ NEEDS_INT8 = pytest.mark.skipif(products.int8_problem() is not None, reason=f"no
 def test_8_bit_products_stay_near_and_bytes_do_not_depend_on_batch_composition(small: BiLMWeights, warm: StartState) -> None:
     settings = replace(CPU, precision="int8", lanes=64)
     sentences = text(50, seed=1)
-    exact = Embedder(small, warm, CPU).embed(whole(sentences), dtype="float32")
-    together = Embedder(small, warm, settings).embed(whole(sentences), dtype="float32")
+    exact = Embedder(small, warm, CPU).embed(sentences, dtype="float32")
+    together = Embedder(small, warm, settings).embed(sentences, dtype="float32")
     for state in range(5):
         a, b = exact[:, state].astype(np.float64), together[:, state].astype(np.float64)
         cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
         assert cosine.min() > 0.995, f"state {state}"
     rows = np.split(together, np.cumsum([len(s) for s in sentences])[:-1])
-    turned = Embedder(small, warm, settings).embed(whole(sentences[::-1]), dtype="float32")
+    turned = Embedder(small, warm, settings).embed(sentences[::-1], dtype="float32")
     np.testing.assert_array_equal(np.concatenate(rows[::-1]), turned)
     for i, alone in enumerate(_alone(Embedder(small, warm, settings), sentences[:8])):
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
@@ -171,15 +166,15 @@ def test_bytes_do_not_depend_on_batch_composition(
         without_packed_products(monkeypatch)
     settings = replace(CPU, precision=precision, lanes=64)  # type: ignore[arg-type]
     sentences = text(120, seed=1)
-    together = Embedder(small, warm, settings).embed(whole(sentences), dtype="float32")
+    together = Embedder(small, warm, settings).embed(sentences, dtype="float32")
     # Backwards, so that lanes, forks and the order of words are all others.
-    turned = Embedder(small, warm, settings).embed(whole(sentences[::-1]), dtype="float32")
+    turned = Embedder(small, warm, settings).embed(sentences[::-1], dtype="float32")
     ends = np.cumsum([len(s) for s in sentences])
     rows = np.split(together, ends[:-1])
     np.testing.assert_array_equal(np.concatenate(rows[::-1]), turned)
     # One at a time, in an engine that has seen other text: other numbers of lanes, other tables.
     used = Embedder(small, warm, settings)
-    used.embed(whole(text(30, seed=2)))
+    used.embed(text(30, seed=2))
     picked = range(0, len(sentences), 7)
     for i, alone in zip(picked, _alone(used, [sentences[i] for i in picked]), strict=True):
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
@@ -204,10 +199,10 @@ def test_bytes_do_not_depend_on_batch_composition_where_no_width_is_a_multiple_o
     start = compute_warm(weights)
     settings = replace(CPU, lanes=64, cell=cell)  # type: ignore[arg-type]
     sentences = text(60, seed=3)
-    together = Embedder(weights, start, settings).embed(whole(sentences), dtype="float32")
+    together = Embedder(weights, start, settings).embed(sentences, dtype="float32")
     rows = np.split(together, np.cumsum([len(s) for s in sentences])[:-1])
     used = Embedder(weights, start, settings)
-    turned = used.embed(whole(sentences[::-1]), dtype="float32")
+    turned = used.embed(sentences[::-1], dtype="float32")
     np.testing.assert_array_equal(np.concatenate(rows[::-1]), turned)
     for i, alone in enumerate(_alone(used, sentences[:12])):
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
@@ -248,30 +243,30 @@ def test_any_rows_of_a_sentence_can_be_had_alone(small: BiLMWeights, warm: Start
     embedder = Embedder(small, warm, CPU)
     sentence = text(1, seed=5, longest=60)[0]
     for boundaries in (False, True):
-        full = embedder.embed(whole([sentence], boundaries), boundaries=boundaries, dtype="float32")
+        full = embedder.embed([sentence], boundaries=boundaries, dtype="float32")
         for first, stop in ((0, 1), (3, len(full) - 2), (len(full) - 1, len(full)), (2, 2)):
-            part = embedder.embed([SentenceRows(sentence, first, stop)], boundaries=boundaries, dtype="float32")
+            part = embedder.embed(part_of([sentence], [first], [stop]), boundaries=boundaries, dtype="float32")
             np.testing.assert_array_equal(part, full[first:stop])
 
 
 def test_float16_is_float32_rounded(small: BiLMWeights, warm: StartState) -> None:
     embedder = Embedder(small, warm, CPU)
-    full = embedder.embed(whole(SENTENCES), dtype="float32")
-    half = embedder.embed(whole(SENTENCES))
+    full = embedder.embed(SENTENCES, dtype="float32")
+    half = embedder.embed(SENTENCES)
     assert half.dtype == np.float16
     np.testing.assert_array_equal(half, full.astype(np.float16))
 
 
 def test_a_sentence_of_many_windows_agrees_with_its_pieces(tiny: BiLMWeights, tiny_reference: ReferenceBiLM) -> None:
     sentence = [f"w{i % 17}" for i in range(700)]
-    states = Embedder(tiny, StartState.zero(tiny.options), CPU).embed(whole([sentence]), dtype="float32")
+    states = Embedder(tiny, StartState.zero(tiny.options), CPU).embed([sentence], dtype="float32")
     np.testing.assert_allclose(states, tiny_reference.states(sentence)[1:-1], rtol=0, atol=1e-5)
 
 
 def test_bfloat16_stays_near(small: BiLMWeights, warm: StartState) -> None:
     sentences = text(40, seed=6)
-    exact = Embedder(small, warm, CPU).embed(whole(sentences), dtype="float32")
-    rough = Embedder(small, warm, replace(CPU, precision="bfloat16")).embed(whole(sentences), dtype="float32")
+    exact = Embedder(small, warm, CPU).embed(sentences, dtype="float32")
+    rough = Embedder(small, warm, replace(CPU, precision="bfloat16")).embed(sentences, dtype="float32")
     for state in range(5):
         a, b = exact[:, state].astype(np.float64), rough[:, state].astype(np.float64)
         cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
@@ -281,7 +276,7 @@ def test_bfloat16_stays_near(small: BiLMWeights, warm: StartState) -> None:
 def test_stats_count_what_was_saved(small: BiLMWeights, warm: StartState) -> None:
     embedder = Embedder(small, warm, CPU)
     sentences = text(100, seed=8)
-    embedder.embed(whole(sentences))
+    embedder.embed(sentences)
     stats = embedder.stats
     n_rows = sum(map(len, sentences))
     assert stats.rows == n_rows
@@ -296,8 +291,8 @@ def test_an_endless_sentence_beside_short_ones(tiny: BiLMWeights) -> None:
     endless = [f"w{k * k % 97}" for k in range(5_000)]
     short = ["The", "cat", "sat", "."]
     embedder = Embedder(tiny, start, CPU)
-    states = embedder.embed(whole([short, endless]), dtype="float32")
-    ends = Embedder(tiny, start, CPU).embed(whole([short, endless[:40], endless[-40:]]), dtype="float32")
+    states = embedder.embed([short, endless], dtype="float32")
+    ends = Embedder(tiny, start, CPU).embed([short, endless[:40], endless[-40:]], dtype="float32")
     np.testing.assert_array_equal(states[:4], ends[:4])
     forward, backward = [1, 3, 5], [2, 4, 6]
     np.testing.assert_array_equal(states[4:44, forward], ends[4:44, forward])
@@ -311,8 +306,8 @@ def test_the_end_of_a_long_line_is_computed_with_few_lanes_and_the_same_bytes(
     sentences = [*text(80, seed=9), [f"w{i % 23}" for i in range(400)]]
     embedder, plain = Embedder(small, warm, replace(CPU, lanes=64)), Embedder(small, warm, replace(CPU, lanes=64))
     monkeypatch.setattr(plain._device, "limits", replace(plain._device.limits, lane_choices=[64]))
-    narrow = embedder.embed(whole(sentences), dtype="float32")
-    np.testing.assert_array_equal(narrow, plain.embed(whole(sentences), dtype="float32"))
+    narrow = embedder.embed(sentences, dtype="float32")
+    np.testing.assert_array_equal(narrow, plain.embed(sentences, dtype="float32"))
     assert embedder.stats.cells < plain.stats.cells / 2
 
 
@@ -320,17 +315,17 @@ def test_two_phases_may_overlap_and_a_call_that_is_never_run_costs_nothing(
     small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = [text(30, seed=k) for k in (10, 11, 12, 13)]
-    want = [Embedder(small, warm, CPU).embed(whole(call), dtype="float32") for call in calls]
+    want = [Embedder(small, warm, CPU).embed(call, dtype="float32") for call in calls]
     monkeypatch.setattr(cpu.CpuDevice, "word_capacity", 150)
     embedder = Embedder(small, warm, CPU)
-    prepared = [embedder.prepare(whole(call)) for call in calls]  # the book is emptied between them
+    prepared = [embedder.prepare(call) for call in calls]  # the book is emptied between them
     for k in (3, 0, 2):  # in whatever order they are run
         np.testing.assert_array_equal(embedder.run(prepared[k], dtype="float32").result(), want[k])
 
 
 def test_a_call_tells_how_long_the_device_waited_for_it(small: BiLMWeights, warm: StartState) -> None:
     embedder = Embedder(small, warm)
-    first, second = (embedder.run(embedder.prepare(whole(text(3, seed)))) for seed in (1, 2))
+    first, second = (embedder.run(embedder.prepare(text(3, seed))) for seed in (1, 2))
     assert first.seconds_idle == 0.0
     assert second.seconds_idle > 0.0  # while it was prepared
 
@@ -338,7 +333,7 @@ def test_a_call_tells_how_long_the_device_waited_for_it(small: BiLMWeights, warm
 def test_nothing_in_nothing_out(tiny: BiLMWeights) -> None:
     embedder = Embedder(tiny, StartState.zero(tiny.options), CPU)
     for boundaries in (False, True):
-        for requests in ([], [SentenceRows([], 0, 0)], [SentenceRows(["a"], 1, 1)]):
+        for requests in ([], [[]], part_of([["a"]], [1], [1])):
             assert embedder.embed(requests, boundaries=boundaries).shape == (0, 7, 8)
 
 
@@ -350,7 +345,7 @@ def test_rows_that_are_not_there_are_refused(
 ) -> None:
     embedder = Embedder(tiny, StartState.zero(tiny.options), CPU)
     with pytest.raises(ValueError, match=f"rows {first} to {stop}"):
-        embedder.embed([SentenceRows(tokens, first, stop)], boundaries=boundaries)
+        embedder.embed(part_of([tokens], [first], [stop]), boundaries=boundaries)
 
 
 @pytest.mark.parametrize("change", [{"lanes": 0}, {"precision": "float64"}, {"device": "tpu"}])
@@ -362,11 +357,11 @@ def test_settings_are_checked(change: dict[str, str | int]) -> None:
 def test_without_packed_products_one_line_is_logged_and_numbers_agree(
     small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    want = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
+    want = Embedder(small, warm, CPU).embed(SENTENCES, dtype="float32")
     without_packed_products(monkeypatch)
     products._say_once.cache_clear()
     with caplog.at_level(logging.WARNING):
-        got = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
+        got = Embedder(small, warm, CPU).embed(SENTENCES, dtype="float32")
     assert [record.message for record in caplog.records if "taken away by a test" in record.message] == [
         "packed products are off, computing with torch.nn.functional.linear (slower): taken away by a test"
     ]

@@ -15,7 +15,7 @@ from model.engine import embedder
 from model.engine.cpu import CpuDevice
 from model.engine.cuda import CudaDevice
 from model.engine.device import Device, Direction
-from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings
 from model.engine.planning.text import WordBook
 from model.engine.word_vectors import WordVectors
 from model.files.weights import BiLMWeights
@@ -41,7 +41,7 @@ def new_engine(request: pytest.FixtureRequest, tiny: BiLMWeights, monkeypatch: p
 
 
 def embed(engine: Embedder, sentences: list[list[str]]) -> npt.NDArray[np.floating]:
-    return engine.embed([SentenceRows(s, 0, len(s)) for s in sentences], dtype="float32")
+    return engine.embed(sentences, dtype="float32")
 
 
 def assert_same(got: npt.NDArray[np.floating], want: npt.NDArray[np.floating]) -> None:
@@ -91,7 +91,7 @@ def test_ctrl_c_ends_both_directions_before_the_next_call_begins(
     want = embed(new_engine(), LONG), embed(new_engine(), SECOND)
     engine = new_engine()
     directions = engine._device.directions
-    n_windows = len(engine.prepare([SentenceRows(LONG[0], 0, 900)]).groups[0].planned[0][0].bounds) - 1
+    n_windows = len(engine.prepare(LONG).groups[0].planned[0][0].bounds) - 1
     running, begun, interrupts = set[int](), [], 0
     run_window = type(directions[0]).run_window
 

@@ -16,13 +16,13 @@ from elmo_store.storage.data import joined, pieces_of
 from model.engine import embedder
 from model.engine import states as states_module
 from model.engine.cuda import CudaDevice
-from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings
 from model.engine.states import States, Wanted, quantised
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
 SENTENCES = [[f"w{(i * j) % 11}" for j in range(i % 7 + 1)] for i in range(30)]
-REQUESTS = [SentenceRows(s, 0, len(s)) for s in SENTENCES]
+REQUESTS = SENTENCES
 MEMORY = partial(torch.empty, dtype=torch.uint8)
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -25,7 +25,7 @@ from model.engine import cell_triton  # noqa: E402
 
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32"}
 FULL = BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", ((1, 32),), 1, 16)
-CELL_KERNELS = ("_load_h_kernel", "_cell_kernel", "_finish_kernel")
+CELL_KERNELS = ("_cell_kernel", "_finish_kernel")
 Launch = tuple[str, tuple[tuple[str, Any], ...]]
 
 
@@ -93,7 +93,7 @@ def compiled(launch: Launch, capability: int) -> Any:
 
 def test_the_engine_launches_what_is_compiled_here(launches: set[Launch]) -> None:
     """A layer's kernels in two precisions: the first layer has the table, the second the skip."""
-    assert len(launches) == 2 * 5
+    assert len(launches) == 2 * 4
 
 
 def assert_no_spills(ptx: str, capability: int, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +54,9 @@ def test_a_checkpoint_that_tensorflow_wrote() -> None:
     assert loaded.fingerprint == random_weights(OPTIONS, 3).fingerprint
 
 
-def test_which_checkpoint_of_a_folder(checkpoint: Path) -> None:
+def test_of_a_folder_the_checkpoint_of_the_highest_step_is_read(checkpoint: Path) -> None:
     for name in ("model.ckpt-42.index", "model.ckpt-42.data-00000-of-00001"):
         shutil.copy(checkpoint / name, checkpoint / name.replace("42", "1007"))
-    assert tf_checkpoint.latest(checkpoint).name == "model.ckpt-42.index"  # what the file `checkpoint` says
-    (checkpoint / "checkpoint").unlink()
     assert tf_checkpoint.latest(checkpoint).name == "model.ckpt-1007.index"
     assert load_any(str(checkpoint))[1].fingerprint == random_weights(OPTIONS, 3).fingerprint
 
@@ -132,8 +129,6 @@ def test_options_of_another_shape(checkpoint: Path) -> None:
 def test_a_number_of_more_than_64_bits_ends() -> None:
     with pytest.raises(ValueError, match="64 bits"):
         tf_checkpoint._varint(b"\xff" * 20, 0)
-    with pytest.raises(ValueError, match="cut"):
-        list(tf_checkpoint._fields(struct.pack("<BB", 0x12, 9)))
 
 
 # --- models convert -----------------------------------------------------------------------------------------------
