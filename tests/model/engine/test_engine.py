@@ -348,8 +348,8 @@ def test_rows_that_are_not_there_are_refused(
         embedder.embed(part_of([tokens], [first], [stop]), boundaries=boundaries)
 
 
-@pytest.mark.parametrize("change", [{"lanes": 0}, {"precision": "float64"}, {"device": "tpu"}])
-def test_settings_are_checked(change: dict[str, str | int]) -> None:
+@pytest.mark.parametrize("change", [{"precision": "float64"}, {"device": "tpu"}])
+def test_settings_are_checked(change: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(change.values())))):
         replace(CPU, **change)  # type: ignore[arg-type]
 
