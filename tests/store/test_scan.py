@@ -1,6 +1,7 @@
 """Scans in blocks of whole batches."""
 
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +46,23 @@ def test_an_error_of_reading_reaches_the_reader_and_threads_end(tmp_path: Path, 
         with pytest.raises(ShardMissingError, match=layout.zarr_states_shard(20)):
             list(batches)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_a_scan_holds_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
+    def most_held(n_sentences: int) -> int:
+        make_store(str(tmp_path / str(n_sentences)), lengths=(20,) * n_sentences, parts=(n_sentences,), shard_rows=1024)
+        store = elmo_store.open(tmp_path / str(n_sentences), mapped=mapped)
+        store.spans(range(n_sentences))  # 8 bytes a sentence are kept
+        tracemalloc.start()
+        try:
+            for batch in store.batches(16):
+                batch.states.sum()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    monkeypatch.setattr(scan, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(scan, "SPANS_AT_ONCE", 256)
+    few, many = most_held(512), most_held(4096)
+    assert many - few < 200_000  # of 5.7 MB more that are read
