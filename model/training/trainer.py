@@ -190,8 +190,10 @@ class Trainer:
         return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, vocabulary.types[FIRST_WORD : vocabulary.n_classes])
 
     def _both(self, batches: list[DirectionBatch]) -> list[DirectionResult]:
-        at_once = map if self._pool is None else self._pool.map
-        results = list(at_once(GraphedDirection.step, self._directions, batches))
+        if self._pool is None:
+            results = [direction.step(batch) for direction, batch in zip(self._directions, batches, strict=True)]
+        else:
+            results = list(self._pool.map(GraphedDirection.step, self._directions, batches))
         for direction in self._directions:
             direction.wait()
         return results
