@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from elmo_store.errors import StoreError
-from elmo_store.mixing import POOLS
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import WeightSet
@@ -118,8 +117,6 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
         if (value := getattr(settings, option)) not in known:
             raise StoreError(f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
     if name == POOLED:
-        if settings.pool not in POOLS:
-            raise StoreError(f"pool is {settings.pool!r}: known are {', '.join(POOLS)}")
         if settings.layer_norm and not settings.weights:
             raise StoreError("--layer-norm applies only to mixes: add --weights")
         return settings

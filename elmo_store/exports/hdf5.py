@@ -4,15 +4,23 @@ docs/export.md has the table: names of groups and datasets, their axes, and the 
 """
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 import h5py
 import numpy as np
 
-from elmo_store.exports.work import Work, average_of
+from elmo_store.errors import StoreError
+from elmo_store.exports.work import Work
 from elmo_store.reading.rows import Array
 from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import StoreReader
+
+# The number is what follows the last ":" or "/", in at most 18 digits without a zero before them: ``bc/cctv/00`` names none.
+NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]{0,17})", re.DOTALL)
+REMEDY = "embed the text with ids DOCUMENT:0, DOCUMENT:1, …"
 
 
 def write_allennlp(work: Work, paths: Sequence[str], sentences: range) -> None:
@@ -24,10 +32,18 @@ def write_allennlp(work: Work, paths: Sequence[str], sentences: range) -> None:
 
 
 def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]], *, index: bool) -> None:
-    """Datasets as `allennlp elmo` writes them: name, text and vectors of each; with ``index`` also sentence_to_index."""
+    """Datasets as `allennlp elmo` writes them: name, text and vectors of each; with ``index`` also sentence_to_index.
+
+    StoreError for a name that HDF5 can't hold, has already, or has as a group.
+    """
     numbers: dict[str, str] = {}
     for name, text, vectors in sentences:
-        file.create_dataset(name, data=vectors)
+        try:
+            if "\0" in name:
+                raise ValueError("NUL ends a name")
+            file.create_dataset(name, data=vectors)
+        except (ValueError, TypeError) as error:
+            raise StoreError(f"{name!r} can't name a dataset in HDF5 ({error}): give the sentence another name") from error
         if text:
             numbers[text] = name  # the last of several wins
     if index:
@@ -37,24 +53,56 @@ def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]]
 
 def write_all_layers(work: Work, paths: Sequence[str], sentences: range) -> None:
     """Datasets by number or by document, [K, n, 2p], or [n, 2p, K] where the format's layers come last."""
-    last = work.settings.form.layers_last
-    items = ((name, "", vectors.transpose(1, 2, 0) if last else vectors) for name, vectors in _named(work, sentences))
+    form = work.settings.form
+    names = keys_of(work.store, work.settings.format) if form.by_document else list(map(str, sentences))
+    items = (
+        (names[number], "", vectors.transpose(1, 2, 0) if form.layers_last else vectors)
+        for block in work.blocks(sentences, text=False)
+        for number, vectors in block
+    )
     with h5py.File(paths[0], "w") as file:
         write_sentences(file, items, index=False)
+
+
+def keys_of(store: StoreReader, format: str) -> list[str]:
+    """The dataset's name of each sentence, of its document and number there, "/" between groups.
+
+    StoreError for ids that do not say which sentence of which document each is.
+    """
+    keys = []
+    documents: defaultdict[str, set[int]] = defaultdict(set)
+    for record in (sentence.record for sentence in store.sentences()):
+        match = NUMBERED.fullmatch(record.id)
+        if match is None:
+            raise StoreError(
+                f"the id of sentence {record.index}, {record.id!r}, is not DOCUMENT:NUMBER or DOCUMENT/NUMBER: {REMEDY}"
+            )
+        document, number = match.groups()
+        documents[document].add(int(number))
+        keys.append(f"{document}_{number}" if format == "dygie" else f"{document.replace('/', ':')}/{number}")
+    for document, numbers in documents.items():
+        if max(numbers) >= len(numbers):
+            missing = next(number for number in range(len(numbers)) if number not in numbers)
+            raise StoreError(
+                f"document {document!r} has no sentence {missing}, but {max(numbers)}: "
+                f"readers count a document's sentences from 0 without a gap; {REMEDY}"
+            )
+    return keys
 
 
 def write_tfhub(work: Work, paths: Sequence[str], sentences: range) -> None:
     """A group per sentence with the module's names: word_emb [n, p], lstm_outputs1 … [n, 2p], elmo [n, 2p], default [2p]."""
     with h5py.File(paths[0], "w") as file:
-        for name, vectors in _named(work, sentences):
-            group = file.create_group(name)
-            group.create_dataset("word_emb", data=vectors[0, :, : work.vectors.width // 2])
-            for layer in range(1, len(vectors)):
-                group.create_dataset(f"lstm_outputs{layer}", data=vectors[layer])
-            elmo = average_of(vectors)
-            group.create_dataset("elmo", data=elmo)
-            mean = elmo.mean(axis=0) if len(elmo) else np.zeros(work.vectors.width, np.float32)
-            group.create_dataset("default", data=mean)
+        for block in work.blocks(sentences, text=False):
+            for number, vectors in block:
+                group = file.create_group(str(number))
+                group.create_dataset("word_emb", data=vectors[0, :, : work.vectors.width // 2])
+                for layer in range(1, len(vectors)):
+                    group.create_dataset(f"lstm_outputs{layer}", data=vectors[layer])
+                elmo = vectors.mean(axis=0)
+                group.create_dataset("elmo", data=elmo)
+                mean = elmo.mean(axis=0) if len(elmo) else np.zeros(work.vectors.width, np.float32)
+                group.create_dataset("default", data=mean)
 
 
 def write_by_words(work: Work, paths: Sequence[str], sentences: range) -> None:
@@ -70,13 +118,6 @@ def write_by_words(work: Work, paths: Sequence[str], sentences: range) -> None:
             else:
                 for file, layer in zip(files, vectors, strict=True):
                     file.create_dataset(key, data=layer)
-
-
-def _named(work: Work, sentences: range) -> Iterator[tuple[str, Array]]:
-    """The dataset's name and vectors of every sentence."""
-    for block in work.blocks(sentences, text=False):
-        for number, vectors in block:
-            yield work.keys[number] if work.keys else str(number), vectors
 
 
 def _records(work: Work, sentences: range) -> Iterator[tuple[SentenceRecord, Array]]:

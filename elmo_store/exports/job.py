@@ -9,7 +9,6 @@ from typing import Any
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import Settings, settled
-from elmo_store.exports.keys import keys_of
 from elmo_store.exports.place import Place, Writing
 from elmo_store.exports.work import Work, vectors_of
 from elmo_store.format.layout import WORK
@@ -117,8 +116,6 @@ def export(
     counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
     about = {"store_sha256": own_sha256(store.manifest.to_json()), **asdict(chosen), **counts}
     with place.writing(about, names, overwrite=overwrite, take_over=take_over) as writing:
-        if chosen.form.by_document:  # before anything is written
-            work = replace(work, keys=keys_of(store, format))
         if workers is not None:
             _have_made(work, workers, writing)
         else:
@@ -157,11 +154,8 @@ def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
     count()
     for name, task in tasks.items():
         try:
-            if scratch.is_local:
-                os.replace(scratch.path(task.made), writing.path(name))
-            else:
-                scratch.calls.get_file(scratch.path(task.made), writing.path(name))
-                scratch.remove(task.made)
+            scratch.calls.get_file(scratch.path(task.made), writing.path(name))
+            scratch.remove(task.made)
         except FileNotFoundError as error:
             raise StoreError(f"{scratch.url(task.made)} was not made: rerun the same command") from error
         writing.publish([name])

@@ -49,11 +49,8 @@ class Place:
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, form: Format) -> None:
-        text = os.fspath(url)
-        whole = Root(text, storage_options)
+        whole = Root(os.fspath(url), storage_options)
         parent, _, self.name = str(whole).rpartition("/")
-        if not form.folder and (not self.name or text.endswith("/")):
-            raise StoreError(f"{text} names no file: give the name of the file to write")
         self._is_folder = form.folder
         self.renamed = form.folder and whole.is_local
         self.root = whole if form.folder else Root(parent or "/", storage_options)
@@ -61,9 +58,9 @@ class Place:
         self.scratch = Root(f"{whole}/{SCRATCH}" if in_folder else f"{whole}.export", storage_options)
         self.record_name = RECORD if form.folder else f"{self.name}.{RECORD}"
         if whole.is_local and form.folder and os.path.isfile(whole.path()):
-            raise NotADirectoryError(f"{text} is a file: name a folder")
+            raise NotADirectoryError(f"{whole} is a file: name a folder")
         if whole.is_local and not (form.folder or form.prefix) and os.path.isdir(whole.path()):
-            raise IsADirectoryError(f"{text} is a folder: name a file")
+            raise IsADirectoryError(f"{whole} is a folder: name a file")
 
     def check(self, names: Sequence[str], *, overwrite: bool) -> dict[str, ObjectRecord]:
         """What may be removed: the files that a record names, by their names.
@@ -125,8 +122,12 @@ class Place:
         ``about``: what the record says of the store and the settings, for people.
         """
         try:
-            with self._lease(take_over) as holder:
-                self._sweep()
+            holder = LeaseHolder.take(self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=_log.warning)
+        except LeaseHeldError as error:
+            raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
+        try:
+            with holder:
+                self.scratch.remove_tree(WORK)
                 try:
                     unfinished = self.scratch.path(f"{WORK}/{holder.run}") if self.scratch.is_local else None
                     with scratch_folder() if unfinished is None else nullcontext(unfinished) as stage:
@@ -137,20 +138,11 @@ class Place:
                 finally:
                     with suppress(OSError, LeaseLostError):
                         holder.check()
-                        self._sweep()
+                        self.scratch.remove_tree(WORK)
+                        self.scratch.sweep(LEASES)
         finally:
             if not self.scratch.list(LEASES):  # an empty folder of a run that holds it is about to be written to
                 self.scratch.remove_empty("")
-
-    def _lease(self, take_over: bool) -> LeaseHolder:
-        try:
-            return LeaseHolder.take(self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=_log.warning)
-        except LeaseHeldError as error:
-            raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
-
-    def _sweep(self) -> None:
-        self.scratch.remove_tree(WORK)
-        self.scratch.sweep(LEASES)
 
 
 class Writing:

@@ -5,7 +5,7 @@ what is asked for next is made by a thread while the caller writes. Memory does 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -16,7 +16,7 @@ import pyarrow as pa
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import POOLED, Settings
 from elmo_store.format import layout
-from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
 from elmo_store.mixing.weights import check_layers
 from elmo_store.reading.rows import Array, Batch, Int64
 from elmo_store.reading.scan import read_ahead
@@ -25,7 +25,6 @@ from elmo_store.reading.store import StoreReader
 
 BLOCK_BYTES = 1 << 22  # of vectors that are made at a time: they should not leave the processor's caches twice
 MOST_SENTENCES = 1024
-Fill = Callable[[Array, Array], None]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,12 @@ class Vectors:
     names: tuple[str, ...]  # of the K
     width: int  # numbers of each
     reads: tuple[str, ...]  # names of the states that are read for them
-    fill: Fill  # fills its second argument [K, n, width], of any float dtype and strides, from states [n, len(reads), channels]
-    single: bool = False  # whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away
+    make: Callable[[Array], Array]  # from states [n, len(reads), channels] to vectors [n, K, width]
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one (a mix, one layer), so that a file's axis of layers falls away."""
+        return len(self.names) == 1
 
 
 def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
@@ -61,90 +64,47 @@ def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
     if settings.weights:
         raise StoreError(f"{store.url} is mixed already: leave --weights out, or take the store that it came from")
-    columns = [(column,) for column in range(len(store.states))]
-    return Vectors(store.states, store.channels, store.states, _copied(columns), single=len(columns) == 1)
+    return Vectors(store.states, store.channels, store.states, lambda states: states)
 
 
 def _of_states(store: StoreReader, settings: Settings) -> Vectors:
-    states = store.states
+    states, width = store.states, 2 * store.channels
     if settings.layers == "top":
         return _top_layer(store)
-    layers = all_layers(states, store.channels)
+    try:
+        n_layers = layout.n_layers(states)
+    except ValueError as error:
+        raise StoreError(str(error)) from error
     if settings.format == POOLED:
-        return _mixed(store, layers, settings)
+        sets = settings.weights
+        if not sets or isinstance(sets, str):
+            raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
+        check_layers(sets, n_layers)
+        mixes = [ScalarMix.of(weights, "token" if settings.layer_norm else "none") for weights in sets]
+        names = tuple(weights.name for weights in sets)
+        return Vectors(names, width, states, lambda rows: np.stack([mix(states=rows) for mix in mixes], axis=1))
     if settings.layers == "average":
-        return Vectors(("average",), layers.width, states, _average(layers), single=True)
-    return layers
-
-
-def _mixed(store: StoreReader, layers: Vectors, settings: Settings) -> Vectors:
-    """The mixes of the weight sets."""
-    sets = settings.weights
-    if not sets or isinstance(sets, str):
-        raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
-    check_layers(sets, len(layers.names) - 1)
-    mixes = [ScalarMix.of(weights, "token" if settings.layer_norm else "none") for weights in sets]
-
-    def fill(values: Array, out: Array) -> None:
-        for vector, mix in zip(out, mixes, strict=True):
-            vector[:] = mix(states=values)
-
-    return Vectors(tuple(weights.name for weights in sets), layers.width, layers.reads, fill, single=len(sets) == 1)
-
-
-def all_layers(states: tuple[str, ...], channels: int) -> Vectors:
-    """Layers 0 … L: [x; x], [fwd j; bwd j]. StoreError unless there is every state of a biLM."""
-    layers = range(_n_layers(states) + 1)
-    halves = [(2 * layer - 1, 2 * layer) if layer else (0, 0) for layer in layers]
-    return Vectors(tuple(f"layer_{layer}" for layer in layers), 2 * channels, states, _copied(halves))
+        return Vectors(("average",), width, states, _average)
+    return Vectors(tuple(f"layer_{layer}" for layer in range(n_layers + 1)), width, states, layers_of_states)
 
 
 def _top_layer(store: StoreReader) -> Vectors:
     """Layer L of the model alone, which a store may have without the others (`embed --states`)."""
-    lstm = store.manifest.model.options.get("lstm")
-    known = lstm.get("n_layers") if isinstance(lstm, dict) else None
-    last = known if isinstance(known, int) and known > 0 else _n_layers(store.states)
+    last = store.manifest.model.options["lstm"]["n_layers"]
     reads = (f"fwd{last}", f"bwd{last}")
     missing = [name for name in reads if name not in store.states]
     if missing:
         raise StoreError(
             f"of the states {', '.join(store.states)} no top layer can be made: embed with --states {','.join(reads)}, or all"
         )
-    return Vectors((f"layer_{last}",), 2 * store.channels, reads, _copied([(0, 1)]), single=True)
+    width = 2 * store.channels
+    return Vectors((f"layer_{last}",), width, reads, lambda states: states.reshape(len(states), 1, width))
 
 
-def _average(layers: Vectors) -> Fill:
-    def fill(values: Array, out: Array) -> None:
-        own = np.empty((len(layers.names), len(values), layers.width), np.float32)
-        layers.fill(values, own)
-        out[0] = average_of(own)
-
-    return fill
-
-
-def average_of(layers: Array) -> Array:
-    """The plain mean of layers [L+1, n, width] in float32, as ``numpy.average(layers, axis=0)``: [n, width]."""
-    total: Array = np.add.reduce(layers)
-    return total / np.float32(len(layers))
-
-
-def _copied(columns: Sequence[Sequence[int]]) -> Fill:
-    """Vector k is the states at ``columns[k]``, one beside the other."""
-
-    def fill(values: Array, out: Array) -> None:
-        channels = values.shape[2]
-        for vector, own in zip(out, columns, strict=True):
-            for half, column in enumerate(own):
-                vector[:, half * channels : (half + 1) * channels] = values[:, column]
-
-    return fill
-
-
-def _n_layers(states: tuple[str, ...]) -> int:
-    try:
-        return layout.n_layers(states)
-    except ValueError as error:
-        raise StoreError(str(error)) from error
+def _average(states: Array) -> Array:
+    """The plain mean of the layers, [n, 1, width] in float32, as ``numpy.average(layers, axis=0)``."""
+    mean: Array = layers_of_states(states).mean(axis=1, dtype=np.float32, keepdims=True)
+    return mean
 
 
 @dataclass(frozen=True)
@@ -172,7 +132,6 @@ class Work:
     settings: Settings  # with their defaults
     output: str = ""  # name of the file, or how the files' names begin; of a folder without meaning
     on_progress: Callable[[int], None] = lambda tokens: None  # called with the tokens done since it was called last
-    keys: Sequence[str] = ()  # names of the sentences' datasets where they are not numbers
     left_out: Counter[str] = field(default_factory=Counter)  # why a sentence is not in the output → how many
 
     @property
@@ -224,8 +183,7 @@ class Work:
         dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
 
         def block(batch: Batch) -> Block:
-            values = np.empty((len(vectors.names), len(batch.states), vectors.width), dtype)
-            vectors.fill(batch.states, values)
+            values = vectors.make(batch.states).transpose(1, 0, 2).astype(dtype, "C")
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []
             kept = store.table(numbers, list(store.fields)) if fields else None

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from elmo_store.embedded import Array
-from elmo_store.exports.keys import check_paths
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading.rows import Readable
 from elmo_store.storage.process import temporary_tag
@@ -143,8 +142,6 @@ class ElmoEmbedder:
         lines = [line.strip() for line in input_file]
         if blank := [number for number, line in enumerate(lines) if not line]:
             raise ValueError(f"the input has empty lines (counted from 0) at {blank}: remove them")
-        if use_sentence_keys:
-            check_paths(lines, "leave use_sentence_keys out")
         root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)
         vectors = map(_OF_LAYERS[output_format], self.embed_sentences((line.split() for line in lines), batch_size))
         names = lines if use_sentence_keys else map(str, range(len(lines)))

@@ -261,7 +261,7 @@ def test_the_exports_file(stores: dict[bool, str], tmp_path: Path, layers: str) 
             ["End\n", "End\n"],
             {"use_sentence_keys": True},
             StoreError,
-            "sentences 0 and 1 would both be dataset 'End'",
+            "'End' can't name a dataset in HDF5 .*already exists",
         ),
         (["End\n", "never seen\n"], {}, SentenceNotFoundError, "never seen"),
     ],
