@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
-from elmo_store.mixing import Pool
-from elmo_store.mixing.pooling import pooled
-from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
+from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.own_packages import import_ours
 
 Array = npt.NDArray[Any]
@@ -56,55 +53,23 @@ class EmbeddedSentence:
         return layers_of_states(self.rows)
 
 
-@overload
 def embed(
     sentences: Sequence[str | Sequence[str]],
     model: str | None = "default",
     *,
-    pool: None = None,
-    mix: None = None,
     dtype: Literal["float16", "float32"] = "float16",
     precision: str = "float32",
     start_state: Literal["warm", "zero"] = "warm",
     tokenizer: str = "ptb",
     device: str = "auto",
-) -> list[EmbeddedSentence]: ...
-@overload
-def embed(
-    sentences: Sequence[str | Sequence[str]],
-    model: str | None = "default",
-    *,
-    pool: Pool,
-    mix: ScalarMix | None = None,
-    dtype: Literal["float16", "float32"] = "float16",
-    precision: str = "float32",
-    start_state: Literal["warm", "zero"] = "warm",
-    tokenizer: str = "ptb",
-    device: str = "auto",
-) -> npt.NDArray[np.float32]: ...
-def embed(
-    sentences: Sequence[str | Sequence[str]],
-    model: str | None = "default",
-    *,
-    pool: Pool | None = None,
-    mix: ScalarMix | None = None,
-    dtype: Literal["float16", "float32"] = "float16",
-    precision: str = "float32",
-    start_state: Literal["warm", "zero"] = "warm",
-    tokenizer: str = "ptb",
-    device: str = "auto",
-) -> list[EmbeddedSentence] | npt.NDArray[np.float32]:
+) -> list[EmbeddedSentence]:
     """The states of every token of ``sentences``: the same bytes as in a store that is made with the same settings.
-
-    With ``pool`` one vector a sentence, as of ``elmo-store mix --pool``: float32 [sentences, 2p], NaN of an empty sentence.
 
     The model is loaded once and kept for the next call.
 
     Args:
         sentences: strings, tokenised by ``tokenizer``, or lists of tokens, taken as they are. One that is empty has no rows.
         model: as ``elmo-store embed --model``: a name, a folder or a URL.
-        pool: "mean", "max", "first" or "last" of the mixed tokens of each sentence.
-        mix: what is pooled; the layers' mean by default.
         dtype: of the states.
         precision: float32, tf32 or bfloat16, as ``--precision``.
         start_state: what every sentence starts from, as ``--start-state``.
@@ -122,16 +87,7 @@ def embed(
         raise ValueError(f"start_state is {start_state!r}; known are warm and zero")
     tokens = [tokenised(sentence, tokenizer) for sentence in sentences]
     loaded = loaded_model(model, precision=precision, start_state=start_state, device=device)
-    embedded = [EmbeddedSentence(*sentence) for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))]
-    if pool is None:
-        if mix is not None:
-            raise ValueError("mix is for pool: give both, or mix what comes back, mix(states=sentence.rows)")
-        return embedded
-    if not embedded:
-        raise ValueError("no sentences: give one at least to pool")
-    rows = np.concatenate([sentence.rows for sentence in embedded])  # [tokens, 2L+1, p]
-    mixed = (mix or ScalarMix(n_layers=(rows.shape[1] + 1) // 2))(states=rows)  # [tokens, 2p]
-    return pooled(mixed, np.cumsum([0, *map(len, embedded)]), pool).astype(np.float32)
+    return [EmbeddedSentence(*sentence) for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))]
 
 
 @lru_cache(MODELS_AT_HAND)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from elmo_store import notebook
 from elmo_store.errors import StoreError, StoreIncompleteError, StoreNotFoundError
 from elmo_store.format import layout
 from elmo_store.format import version as versions
@@ -36,19 +35,6 @@ class Store(StoreReader):
         manifest: what it says about itself.
         form: "zarr" or "parquet", the form that is read.
     """
-
-    def _repr_html_(self) -> str:
-        manifest, counts = self.manifest, self.manifest.counts
-        facts = {"where": self.url}
-        if counts is not None:
-            facts["text"] = f"{counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rejected:,} refused"
-        facts["what"] = f"{f'{counts.rows:,}' if counts else '?'} × {len(self.states)} × {self.channels} {self.dtype}"
-        facts["states"] = ", ".join(self.states)
-        facts["model"] = f"{manifest.model.name}, {manifest.start_state.kind} start state"
-        facts["forms"] = ", ".join(manifest.forms)
-        facts["next"] = f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100]'
-        title = f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})"
-        return notebook.table(title, facts.items())
 
     def slice(self, first: int = 0, stop: int | None = None) -> Selection[Self]:
         """Sentences ``first … stop`` as a view, numbered from 0; `Selection.write` makes it a store of its own."""

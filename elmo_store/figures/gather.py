@@ -1,13 +1,12 @@
 """Reads a bounded sample of a store and works out all its figures.
 
-Time and memory do not grow with the store: at most so many parts, markers, refused records and blocks of rows are read, evenly
+Time and memory do not grow with the store: at most so many parts, refused records and blocks of rows are read, evenly
 spaced, and the figures say of how much they are.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ import pyarrow as pa
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import read_marker
 from elmo_store.format.words import WordLimit
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.store import Held, StoreReader
@@ -26,11 +24,9 @@ from elmo_store.storage.data import Range
 from elmo_store.storage.parquet_files import read_table
 
 PARTS = 32  # parts whose text is read
-MARKERS = 4096
 REJECT_BYTES = 1 << 20  # of each of so many parts' refused records
 BLOCKS = 24  # blocks of rows whose vectors are read …
 BLOCK_ROWS = 512  # … of so many rows
-THREADS = 16
 Part = tuple[Held, int]
 
 
@@ -78,14 +74,12 @@ class StoreFigures:
 
     Attributes:
         n_parts_read: of ``manifest.sizes.parts`` parts, which gave ``text``.
-        span_seconds: from the first call's begin to the last marker of those that were read, pauses between runs included.
     """
 
     url: str
     manifest: Manifest
     text: TextFigures
     n_parts_read: int
-    span_seconds: float
     refused: RejectCounts
     vectors: VectorSample
 
@@ -107,22 +101,9 @@ def gather(store: StoreReader) -> StoreFigures:
         manifest=manifest,
         text=text_figures(part_tables(parts), WordLimit.of(manifest.model.options)),
         n_parts_read=len(parts),
-        span_seconds=span_seconds(held),
         refused=refused(parts if manifest.sizes.rejected else []),
         vectors=sample_vectors(store),
     )
-
-
-def span_seconds(held: Sequence[Held]) -> float:
-    """Seconds from the first call's begin to the last marker, as evenly spaced markers say; 0 where none says when it was put."""
-    shards = [(one.store.root, shard) for one in held for shard in range(one.store.manifest.sizes.shards)]
-    with ThreadPoolExecutor(THREADS) as pool:
-        markers = pool.map(lambda i: read_marker(*shards[i]), evenly(len(shards), MARKERS))
-        times = [marker.stats for marker in markers if marker is not None and "finished" in marker.stats]
-    if not times:
-        return 0.0
-    began = min(float(stats.get("call_began", stats["finished"])) for stats in times)
-    return max(float(stats["finished"]) for stats in times) - began
 
 
 def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.mixing import POOLS, Pool
+from elmo_store.mixing import Pool
 
 Array = npt.NDArray[Any]
 
@@ -55,10 +55,3 @@ class Pooled:
         values = self.values / np.maximum(divisor, 1).reshape(-1, *[1] * (self.values.ndim - 1))
         values[self.n_rows == 0] = np.nan
         return values
-
-
-def pooled(rows: Array, bounds: npt.NDArray[np.int64], pool: Pool) -> Array:
-    """One vector of each unit of consecutive ``rows`` [n, …], as of `Pooled`: float64 [units, …]. ValueError: unknown pool."""
-    if pool not in POOLS:
-        raise ValueError(f"pool={pool!r} is none of {', '.join(POOLS)}")
-    return Pooled.of(rows, bounds, pool).vectors()

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store import notebook
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
@@ -29,7 +28,7 @@ from elmo_store.reading.sentences import Int64, SentenceRecord, Starts
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
 Spans = Int64 | Sequence[Span]  # [n, 2]
-TOKENS_SHOWN, WORDS_SHOWN = 200, 6  # of a sentence: in a notebook, in a line
+WORDS_SHOWN = 6  # of a sentence, where it is printed
 COLUMNS_AT_ONCE = 1 << 16  # sentences whose columns are read together
 
 
@@ -48,14 +47,6 @@ class Sentence(msgspec.Struct, eq=False, gc=False):
     index: int
     span: Span
     _record: SentenceRecord | None = None
-
-    def _repr_html_(self) -> str:
-        words, (first, stop) = self.tokens, self.span
-        more = f" … and {len(words) - TOKENS_SHOWN:,} more" if len(words) > TOKENS_SHOWN else ""
-        rows = f"{first:,} to {stop - 1:,}" if stop > first else "none"
-        facts = {"id": self.id, "source": f"{self.source}, {self.position}", "rows": rows}
-        facts["tokens"] = " ".join(words[:TOKENS_SHOWN]) + more
-        return notebook.table(f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)", facts.items())
 
     def __repr__(self) -> str:
         words = self.tokens

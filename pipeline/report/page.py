@@ -4,6 +4,7 @@ Whatever comes from the text (words, records, names) is escaped; the page has no
 """
 
 import html
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 from elmo_store.figures import plots
 from elmo_store.figures.gather import StoreFigures
 from elmo_store.format.words import WordLimit
-from elmo_store.notebook import visible
-from pipeline.cli.terminal import duration, quantity
+from pipeline.cli.terminal import quantity
 
+_TURNING = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])  # the direction of text
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
@@ -50,6 +51,11 @@ def shown(value: Any) -> str:
     return f"<bdi>{html.escape(visible(str(value)))}</bdi>"
 
 
+def visible(text: str) -> str:
+    """``text`` with control characters, and those that turn the direction of text, as their codes; it is not escaped."""
+    return "".join(f"‹U+{ord(c):04X}›" if ord(c) in _TURNING or unicodedata.category(c) == "Cc" else c for c in text)
+
+
 def headline(figures: StoreFigures) -> str:
     manifest = figures.manifest
     what = "mixed vectors" if manifest.kind == "mix" else "states"
@@ -60,7 +66,7 @@ def headline(figures: StoreFigures) -> str:
 
 
 def key_figures(figures: StoreFigures) -> str:
-    counts, job_seconds = figures.manifest.sizes, figures.span_seconds
+    counts = figures.manifest.sizes
     numbers = {
         "tokens": f"{counts.tokens:,}",
         "sentences": f"{counts.sentences:,}",
@@ -68,8 +74,6 @@ def key_figures(figures: StoreFigures) -> str:
         "truncated words": f"{counts.words_cut:,}",
         "shards": f"{counts.shards:,}",
     }
-    if job_seconds:
-        numbers["first to last shard"] = duration(job_seconds)
     return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{n}</dd></div>" for name, n in numbers.items()) + "</dl>"
 
 
@@ -102,7 +106,7 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
 
 
 def job(figures: StoreFigures) -> str:
-    manifest, span = figures.manifest, figures.span_seconds
+    manifest = figures.manifest
     form = " and ".join(manifest.forms)
     rows: list[tuple[Any, Any]] = [
         ("store", figures.url),
@@ -112,10 +116,8 @@ def job(figures: StoreFigures) -> str:
         ("tokenizer", manifest.tokenizer),
         ("boundaries", "BOS and EOS have rows" if manifest.boundaries else "tokens only"),
         ("shards", f"{manifest.sizes.shards:,} of {manifest.shard_rows:,} rows"),
+        ("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items())),
     ]
-    if span:
-        rows.append(("from first to last shard", f"{duration(span)}, pauses included"))
-    rows.append(("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items())))
     return table(rows)
 
 

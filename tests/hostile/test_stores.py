@@ -122,7 +122,7 @@ def test_a_folder_in_place_of_an_object_is_a_fault(store: Written, rel: str) -> 
 def test_a_folder_in_place_of_a_marker_is_a_missing_marker(store: Written, rel: str) -> None:
     folder_in_place_of(store.root, rel)
     found = "\n".join(fault.text for fault in verify(elmo_store.open(store.root.url())).faults)
-    assert store.root.url(rel.partition("/")[0]) + " names" in found
+    assert "gives the checksum" in found
 
 
 @pytest.mark.parametrize("form", ["zarr", "parquet"])

@@ -1,8 +1,6 @@
 """The numbers behind pictures: against counting by hand and brute force."""
 
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 import elmo_store
 from elmo_store.figures import gather, text, vectors
-from elmo_store.format.markers import read_marker, write_marker
 from elmo_store.format.words import WordLimit
 from tests.store.support import LENGTHS, make_store
 
@@ -43,17 +40,6 @@ def test_even_choices_are_ends_and_no_more_than_asked_for(n: int, most: int) -> 
     assert chosen == sorted(set(chosen))
     if n and most > 1:
         assert (chosen[0], chosen[-1]) == (0, n - 1)
-
-
-def test_the_span_is_from_the_first_call_to_the_last_marker(tmp_path: Path) -> None:
-    root = make_store(str(tmp_path / "store"), shard_rows=64, chunk_rows=32, lengths=(60, 60), parts=(2,)).root
-    store = elmo_store.open(root.url())
-    assert gather.span_seconds(store.held()) == 0
-    for shard in range(2):
-        marker = read_marker(root, shard)
-        assert marker is not None
-        write_marker(root, replace(marker, stats={"finished": 110.0 + 10 * shard, "call_began": 100.0 + shard}))
-    assert gather.span_seconds(store.held()) == 20
 
 
 def test_a_sample_knows_its_sentences_and_places(tmp_path: object) -> None:

@@ -160,7 +160,7 @@ def test_every_cell_of_the_notebook_runs_and_shows_something(
     client.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(stores)}}).execute()
     shown = [cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"]
     assert all("text/html" in data or "text/plain" in data for data in shown)
-    assert "2,200 tokens" in str(shown[0])
+    assert "2,200 rows" in str(shown[0])
 
 
 def test_all_pages_are_run_and_listed(repo_dir: Path) -> None:

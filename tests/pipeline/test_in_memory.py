@@ -18,7 +18,7 @@ def test_the_bytes_are_those_of_a_store(embed: Command, tiny_model: Path, tmp_pa
     assert embed(tmp_path / "store", "--dtype", dtype, "--start-state", start) == 0
     store = elmo_store.open(tmp_path / "store")
     there = [sentence for sentence in store if sentence.tokens]
-    found = elmo_store.embed([s.tokens for s in there], str(tiny_model), dtype=dtype, start_state=start)  # type: ignore[call-overload]
+    found = elmo_store.embed([s.tokens for s in there], str(tiny_model), dtype=dtype, start_state=start)  # type: ignore[arg-type]
     assert len(found) == len(there) > 40
     for mine, stored in zip(found, there, strict=True):
         assert mine.tokens == stored.tokens
@@ -45,7 +45,7 @@ def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
     with pytest.raises(KeyError, match="no state 'fwd9'"):
         elmo_store.embed(["a"], str(tiny_model))[0]["fwd9"]
     with pytest.raises(ValueError, match="start_state is 'hot'"):
-        elmo_store.embed(["a"], str(tiny_model), start_state="hot")  # type: ignore[call-overload]
+        elmo_store.embed(["a"], str(tiny_model), start_state="hot")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
