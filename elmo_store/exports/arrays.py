@@ -74,29 +74,22 @@ def _put_member(file: BinaryIO, name: str, content: bytes) -> None:
 
 
 def write_safetensors(work: Work, paths: Sequence[str], sentences: range) -> None:
-    """Four tensors, written as they come: the header, whose size is known before, is filled in last."""
+    """Four tensors; the header is as long as the greatest number of bytes of all tokens would make it."""
     spans = work.store.inner_spans(work.store.spans(sentences))
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans[:, 1] - spans[:, 0])])
     n_rows = int(offsets[-1])
-    sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes]
-    header_bytes = -(-len(_tensors_header(work, sentences, offsets, [*sizes, _MOST_BYTES])) // 8) * 8
-    starts = np.cumsum([8 + header_bytes, *sizes])  # of the four tensors
+    tokens = work.store.table(sentences, ["tokens"])["tokens"].combine_chunks().flatten()
+    text = [token.encode("utf-8", "surrogatepass") for token in tokens.to_pylist()]
+    sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes, sum(map(len, text))]
+    header_bytes = -(-len(_tensors_header(work, sentences, offsets, [*sizes[:3], _MOST_BYTES])) // 8) * 8
     with open(paths[0], "wb") as file:
-        file.seek(int(starts[0]))
-        file.write(offsets.astype("<i8").tobytes())
-        file.seek(int(starts[2]))
-        text, lengths = bytearray(), [np.zeros(1, np.int64)]  # a file's: its tokens as objects would be ten times as large
-        for block in work.blocks(sentences):
-            file.write(np.ascontiguousarray(block.values.transpose(1, 0, 2)).reshape(-1).view(np.uint8).data)
-            tokens = [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
-            text += b"".join(tokens)
-            lengths.append(np.fromiter(map(len, tokens), np.int64, len(tokens)))
-        file.write(text)
-        file.seek(int(starts[1]))
-        file.write(np.cumsum(np.concatenate(lengths)).astype("<i8").tobytes())
-        file.seek(0)
         file.write(header_bytes.to_bytes(8, "little"))
-        file.write(_tensors_header(work, sentences, offsets, [*sizes, len(text)]).ljust(header_bytes))
+        file.write(_tensors_header(work, sentences, offsets, sizes).ljust(header_bytes))
+        file.write(offsets.astype("<i8").tobytes())
+        file.write(np.cumsum([0, *map(len, text)]).astype("<i8").tobytes())
+        for block in work.blocks(sentences, text=False):
+            file.write(np.ascontiguousarray(block.values.transpose(1, 0, 2)).reshape(-1).view(np.uint8).data)
+        file.write(b"".join(text))
 
 
 def _tensors_header(work: Work, sentences: range, offsets: Int64, sizes: Sequence[int]) -> bytes:

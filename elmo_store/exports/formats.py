@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LAYERS = ("all", "top", "average")
 PER = ("sentence", "document")
+POOLS = ("mean", "max", "first", "last")  # how several rows become one vector
 FILE_BYTES = 1 << 29  # of vectors in each file of a folder, about
 
 

@@ -6,36 +6,74 @@ long, but of no fixed size for Parquet: PyArrow does not read its own files of f
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.work import Work
 from elmo_store.format.fields import SENTENCE
-from elmo_store.mixing import Pool
-from elmo_store.mixing.pooling import Pooled
+from elmo_store.reading.rows import Array, Int64
 
 GROUP_UNITS = 4096  # in a row group, at most
 
 
 @dataclass
-class _Units:
-    """Some consecutive units of a file."""
+class Units:
+    """Some consecutive units of a file, sentences or documents, and what is known of those whose rows were seen so far.
 
-    first: npt.NDArray[np.int64]  # number of the first sentence of each [units]
-    n_sentences: npt.NDArray[np.int64]  # [units]
-    pooled: Pooled  # [units, K, width]
+    Attributes:
+        pool: a name of `POOLS`.
+        first: number of the first sentence of each, int64 [units].
+        n_sentences: int64 [units].
+        values: float64 [units, K, width]: sums of "mean", otherwise the vectors themselves; 0 where a unit has no rows.
+        n_rows: int64 [units].
+    """
 
-    def __getitem__(self, part: slice) -> "_Units":
-        pooled = Pooled(self.pooled.pool, self.pooled.values[part], self.pooled.n_rows[part])
-        return _Units(self.first[part], self.n_sentences[part], pooled)
+    pool: str
+    first: Int64
+    n_sentences: Int64
+    values: Array
+    n_rows: Int64
+
+    @classmethod
+    def of(cls, pool: str, first: Int64, n_sentences: Int64, rows: Array, bounds: Int64) -> "Units":
+        """Units of consecutive ``rows`` [n, K, width]: unit i has ``bounds[i] … bounds[i + 1]`` [units + 1]; it may have none."""
+        n_rows = np.diff(bounds)
+        filled = n_rows > 0
+        starts = bounds[:-1][filled]
+        values = np.zeros((len(n_rows), *rows.shape[1:]))
+        if pool in ("first", "last"):
+            values[filled] = rows[starts if pool == "first" else bounds[1:][filled] - 1]
+        elif len(starts):
+            reduce = np.add if pool == "mean" else np.maximum
+            values[filled] = reduce.reduceat(rows[: bounds[-1]].astype(np.float64), starts, axis=0)
+        return cls(pool, first, n_sentences, values, n_rows)
+
+    def __getitem__(self, part: slice) -> "Units":
+        return Units(self.pool, self.first[part], self.n_sentences[part], self.values[part], self.n_rows[part])
 
     def __len__(self) -> int:
         return len(self.first)
+
+    def followed_by(self, rest: "Units") -> "Units":
+        """The same units with the rows of ``rest`` behind their own."""
+        empty, more = self.n_rows == 0, rest.n_rows > 0
+        values = self.values + rest.values if self.pool == "mean" else self.values.copy()
+        if self.pool == "max":
+            values = np.maximum(values, rest.values)
+            values[~more] = self.values[~more]
+        taken = more if self.pool == "last" else empty
+        values[taken] = rest.values[taken]
+        return Units(self.pool, self.first, self.n_sentences + rest.n_sentences, values, self.n_rows + rest.n_rows)
+
+    def vectors(self) -> Array:
+        """float64 [units, K, width], 0 for a unit without rows."""
+        divisor = np.maximum(self.n_rows if self.pool == "mean" else 1, 1)
+        vectors: Array = self.values / np.reshape(divisor, (-1, 1, 1))
+        return vectors
 
 
 def write_pooled(work: Work, paths: Sequence[str], sentences: range) -> None:
@@ -46,10 +84,10 @@ def write_pooled(work: Work, paths: Sequence[str], sentences: range) -> None:
             writer.write_table(_table(work, units, schema), row_group_size=GROUP_UNITS)
 
 
-def _units(work: Work, sentences: range) -> Iterator[_Units]:
+def _units(work: Work, sentences: range) -> Iterator[Units]:
     """Whole units, in order. A document goes on from block to block."""
-    pool, by_document = cast(Pool, work.settings.pool), work.settings.per == "document"
-    held: _Units | None = None
+    pool, by_document = str(work.settings.pool), work.settings.per == "document"
+    held: Units | None = None
     held_document = ("", "")
     for block in work.blocks(sentences, text=False):
         n = len(block.offsets) - 1
@@ -61,10 +99,9 @@ def _units(work: Work, sentences: range) -> Iterator[_Units]:
             documents = [names[i] for i in starts]
         ends = np.append(starts[1:], n)
         rows = block.values.transpose(1, 0, 2)  # [rows, K, width]
-        units = _Units(block.first + starts, ends - starts, Pooled.of(rows, block.offsets[np.append(starts, n)], pool))
+        units = Units.of(pool, block.first + starts, ends - starts, rows, block.offsets[np.append(starts, n)])
         if held is not None and held_document == documents[0]:
-            joined = held.pooled.followed_by(units[:1].pooled)
-            held, units = _Units(held.first, held.n_sentences + units.n_sentences[:1], joined), units[1:]
+            held, units = held.followed_by(units[:1]), units[1:]
         if held is not None and len(units):
             yield held
             held = None
@@ -91,21 +128,21 @@ def _schema(work: Work) -> pa.Schema:
     return pa.schema([*names, *(pa.field(*column) for column in vectors)])
 
 
-def _table(work: Work, units: _Units, schema: pa.Schema) -> pa.Table:
+def _table(work: Work, units: Units, schema: pa.Schema) -> pa.Table:
     own = {
         "sentence": units.first,
         "first_sentence": units.first,
         "n_sentences": units.n_sentences,
-        "n_tokens": units.pooled.n_rows,
+        "n_tokens": units.n_rows,
     }
     names = [name for name in schema.names if name not in own and name not in work.vectors.names]
     columns: dict[str, Any] = {name: pa.array(own[name]) for name in schema.names if name in own}
     table = work.store.table(units.first.tolist(), names)
     columns |= {name: table[name] for name in names}
-    is_empty = units.pooled.n_rows == 0
+    is_empty = units.n_rows == 0
     offsets = pa.array(np.cumsum([0, *np.where(is_empty, 0, work.vectors.width)]), pa.int32())
     with np.errstate(over="ignore"):
-        numbers = units.pooled.vectors()[~is_empty].astype(work.settings.dtype)  # [units with rows, K, width]
+        numbers = units.vectors()[~is_empty].astype(work.settings.dtype)  # [units with rows, K, width]
     for k, name in enumerate(work.vectors.names):
         if not np.isfinite(numbers[:, k]).all():
             raise StoreError(f"weight set {name!r} gives a value that {work.settings.dtype} can't hold: take --dtype float32")

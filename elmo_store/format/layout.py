@@ -4,7 +4,7 @@ See docs/store-format.md for the words: row, shard, part, state, layer.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -142,30 +142,20 @@ def is_ours(rel: str) -> bool:
     return _OURS.fullmatch(rel) is not None
 
 
-def _numbered(template: str) -> Callable[[int], str]:
-    """Paths with a number in them; names sort in number order up to 99,999 only, so readers must go by number."""
-
-    def path(number: int) -> str:
-        if number < 0:
-            raise ValueError(f"part or shard number {number} is negative")
-        return template.format(number)
-
-    return path
-
-
-sentences_part = _numbered(SENTENCES + "/part-{:05d}.parquet")  # the sentences of a part
-rejects_part = _numbered(REJECTS + "/part-{:05d}.jsonl")  # the records of a part that were refused; absent where none were
-states_part = _numbered(STATES + "/part-{:05d}.parquet")  # a shard in the Parquet form
-zarr_states_shard = _numbered(ZARR + "/states/c/{}/0/0")  # a shard of the array `states`
-zarr_scale_shard = _numbered(ZARR + "/scale/c/{}/0")  # a shard of the array `scale` of an int8 store
-zarr_token_chunk = _numbered(ZARR + "/token/c/{}")  # the tokens of a shard
-zarr_sentence_chunk = _numbered(ZARR + "/sentence_start/c/{}")  # a chunk of the array `sentence_start`
-id_table = _numbered(SENTENCE_IDS + "/{:05d}.parquet")  # ids whose hashes begin with the table's bits
-text_table = _numbered(SENTENCE_TEXTS + "/{:05d}.parquet")  # sentences whose tokens' hashes begin with the table's bits
-shard_marker = _numbered(SHARDS + "/{:05d}.json")  # says that a shard is written
-part_group_marker = _numbered(PART_GROUPS + "/{:05d}.json")  # says that the parts of a group are written
-ids_marker = _numbered(IDS + "/{:05d}.json")  # says that a run of id tables is written
-version = _numbered(VERSIONS + "/{:08d}.json")  # a version of a collection
+# Paths with a number in them; names sort in number order up to 99,999 only, so readers must go by number.
+sentences_part = (SENTENCES + "/part-{:05d}.parquet").format  # the sentences of a part
+rejects_part = (REJECTS + "/part-{:05d}.jsonl").format  # the records of a part that were refused; absent where none were
+states_part = (STATES + "/part-{:05d}.parquet").format  # a shard in the Parquet form
+zarr_states_shard = (ZARR + "/states/c/{}/0/0").format  # a shard of the array `states`
+zarr_scale_shard = (ZARR + "/scale/c/{}/0").format  # a shard of the array `scale` of an int8 store
+zarr_token_chunk = (ZARR + "/token/c/{}").format  # the tokens of a shard
+zarr_sentence_chunk = (ZARR + "/sentence_start/c/{}").format  # a chunk of the array `sentence_start`
+id_table = (SENTENCE_IDS + "/{:05d}.parquet").format  # ids whose hashes begin with the table's bits
+text_table = (SENTENCE_TEXTS + "/{:05d}.parquet").format  # sentences whose tokens' hashes begin with the table's bits
+shard_marker = (SHARDS + "/{:05d}.json").format  # says that a shard is written
+part_group_marker = (PART_GROUPS + "/{:05d}.json").format  # says that the parts of a group are written
+ids_marker = (IDS + "/{:05d}.json").format  # says that a run of id tables is written
+version = (VERSIONS + "/{:08d}.json").format  # a version of a collection
 
 
 def member(name: str) -> str:

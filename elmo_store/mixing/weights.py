@@ -2,8 +2,8 @@
 
 A weight set is w (logits) or s (normalised weights), one number a layer, and gamma. Layouts:
 - JSON: one set ``{"w": […], "gamma": 1.0}`` or several ``{"NAME": {"s": […], "gamma": 1.0}, …}``;
-- safetensors: tensors ``w`` or ``s``, and ``gamma``, or ``NAME.w``, ``NAME.gamma``, …; or AllenNLP's names;
-- AllenNLP's names, also in torch files: ``PREFIX.scalar_parameters.0 … L`` and ``PREFIX.gamma``; NAME is the last name of PREFIX.
+- safetensors and torch files: AllenNLP's names, ``PREFIX.scalar_parameters.0 … L`` and ``PREFIX.gamma``; NAME is the last name of
+  PREFIX.
 """
 
 import json
@@ -27,7 +27,6 @@ from elmo_store.storage.json_values import MOST_JSON_BYTES
 UNNAMED = "elmo"  # the name of a set whose file gives it none
 TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]{1,9})")
-_PLAIN = re.compile(r"(?:(?P<name>.+)\.)?(?P<key>w|s|gamma)")
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 Fields = list[tuple[str, Mapping[str, Any]]]  # a set's name, and what the file says of it
@@ -50,9 +49,7 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
     try:
         sets = tuple(_checked(name, fields) for name, fields in _parsed(name, data))
         if not sets:
-            raise ValueError(
-                "it holds no scalar mix, which is w or s, and gamma, or PREFIX.scalar_parameters.0 … and PREFIX.gamma"
-            )
+            raise ValueError("it holds no scalar mix, which is PREFIX.scalar_parameters.0 … and PREFIX.gamma")
         names = [weight_set.name for weight_set in sets]
         if twins := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"several weight sets are called {', '.join(twins)}: give each its own name")
@@ -77,7 +74,7 @@ def _parsed(name: str, data: bytes) -> Fields:
         return _of_json(data)
     if name.endswith(".safetensors"):
         try:
-            return _of_tensors(load(data))
+            return _of_allennlp(load(data))
         except SafetensorError as error:
             raise ValueError(f"it is not a safetensors file: {error}") from error
         except KeyError as error:  # a number type that NumPy lacks
@@ -97,23 +94,6 @@ def _of_json(data: bytes) -> Fields:
     if not isinstance(value, dict) or not value:
         raise ValueError('it is not an object like {"w": [0, 0, 0], "gamma": 1.0}')
     return list(value.items()) if all(isinstance(fields, dict) for fields in value.values()) else [(UNNAMED, value)]
-
-
-def _of_tensors(tensors: Tensors) -> Fields:
-    """By AllenNLP's names, as far as there are such, or by the plain ones."""
-    if any(_ALLENNLP.fullmatch(key) for key in tensors):
-        return _of_allennlp(tensors)
-    sets: dict[str, dict[str, Any]] = {}
-    for key, tensor in tensors.items():
-        match = _PLAIN.fullmatch(key)
-        if match is None:
-            raise ValueError(
-                f"{key} is not a weight of a mix: known are w or s, and gamma, with NAME. before them, or AllenNLP's "
-                "scalar_parameters.0 … and gamma"
-            )
-        value = _single(tensor, key) if match["key"] == "gamma" else tensor.reshape(-1).tolist()
-        sets.setdefault(match["name"] or UNNAMED, {})[match["key"]] = value
-    return list(sets.items())
 
 
 def _of_allennlp(tensors: Tensors) -> Fields:

@@ -185,8 +185,9 @@ class BiLM(nn.Module):
             numbers = dict(zip(filled, self._store.find_text(filled), strict=True))
         missing = [text for text, number in numbers.items() if number is None]
         if missing and self._live is None:
+            shown = " ".join(_text(token, "replace") for token in missing[0])
             raise SentenceNotFoundError(
-                f"{self.where} has no sentence of these {len(missing[0])} tokens: {' '.join(map(_shown, missing[0]))}"
+                f"{self.where} has no sentence of these {len(missing[0])} tokens: {shown}"
                 + (f" (nor {len(missing) - 1} others of this batch)" if len(missing) > 1 else "")
                 + ": embed it into the store, or give model=… to compute such sentences"
             )
@@ -218,18 +219,6 @@ class BiLM(nn.Module):
         return BatchRows(torch.from_numpy(states), torch.from_numpy(mask), (len(rows),) if lead is None else lead)
 
 
-def _text(token: str | bytes) -> str:
-    """A token as the model can be asked for it; of character ids, what a cut inside a character leaves can't."""
-    if isinstance(token, str):
-        return token
-    try:
-        return token.decode()
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"the word {_shown(token)}… was cut inside a character when it became ids, so it can't be computed from them: "
-            "give tokens instead of character ids"
-        ) from None
-
-
-def _shown(token: str | bytes) -> str:
-    return token if isinstance(token, str) else token.decode(errors="replace")
+def _text(token: str | bytes, errors: str = "strict") -> str:
+    """A token; of one that was cut inside a character when it became ids UnicodeDecodeError, which is a ValueError."""
+    return token if isinstance(token, str) else token.decode(errors=errors)

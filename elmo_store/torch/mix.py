@@ -25,10 +25,7 @@ def layers_of_states(states: torch.Tensor) -> torch.Tensor:
     if states.dim() < 2 or states.shape[-2] % 2 == 0:
         raise ValueError(f"states must be [..., 2L+1, p] with an odd count of states, got {tuple(states.shape)}")
     *lead, n_states, p = states.shape
-    halves = states.new_empty((*lead, n_states + 1, p))  # [..., 2(L+1), p], filled in one pass whatever the states' strides
-    halves[..., 0, :] = states[..., 0, :]
-    halves[..., 1:, :] = states
-    return halves.view(*lead, (n_states + 1) // 2, 2 * p)
+    return torch.cat([states[..., :1, :], states], dim=-2).reshape(*lead, (n_states + 1) // 2, 2 * p)
 
 
 class ScalarMix(nn.Module):

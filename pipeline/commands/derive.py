@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.exports.formats import PER, POOLED
-from elmo_store.mixing import POOLS
+from elmo_store.exports.formats import PER, POOLED, POOLS
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
 
 MIX = """\
 WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
-that are normalised already; several named sets, {"task_in": {…}, "task_out": {…}}, give several columns. Also safetensors
-with the same names (NAME.w, NAME.gamma), and torch state dicts (.th, .pt) or safetensors with AllenNLP's
-scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
+that are normalised already; several named sets, {"task_in": {…}, "task_out": {…}}, give several columns. Also state dicts
+(.safetensors, .th, .pt) with AllenNLP's scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
 
 With --pool the output is a folder of Parquet files (vectors/) with one row per sentence or document: its id, document, kept
 fields, and for each weight set a list of numbers (float32 by default), null where there are no tokens. It is made in this

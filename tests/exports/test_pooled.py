@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.exports import export
-from elmo_store.exports.formats import POOLED
+from elmo_store.exports.formats import POOLED, POOLS
 from elmo_store.exports.job import FileTask, make_file
-from elmo_store.mixing import POOLS, Pool
-from elmo_store.mixing.pooling import Pooled
+from elmo_store.exports.pooled import Units
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.storage.root import Root
@@ -58,19 +57,20 @@ def unit_of(rows: npt.NDArray[np.float32], pool: str) -> npt.NDArray[np.float64]
 
 
 @given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=6), st.sampled_from(POOLS))
-def test_units_in_pieces_are_as_in_one(data: st.DataObject, lengths: list[int], pool: Pool) -> None:
+def test_units_in_pieces_are_as_in_one(data: st.DataObject, lengths: list[int], pool: str) -> None:
     """Each unit's rows cut in two at any place, also before the first or behind the last."""
     rows = np.random.default_rng(sum(lengths)).normal(size=(sum(lengths), 2, 3)).astype(np.float32)
     bounds = np.cumsum([0, *lengths])
     cuts = [data.draw(st.integers(0, length)) for length in lengths]
     parts = [np.split(rows[a:b], [cut]) for a, b, cut in zip(bounds[:-1], bounds[1:], cuts, strict=True)]
+    ones = np.ones(len(lengths), np.int64)
     halves = [
-        Pooled.of(np.concatenate([part[k] for part in parts]), np.cumsum([0, *(len(part[k]) for part in parts)]), pool)
+        Units.of(pool, ones, ones, np.concatenate([part[k] for part in parts]), np.cumsum([0, *(len(part[k]) for part in parts)]))
         for k in (0, 1)
     ]
     got = halves[0].followed_by(halves[1]).vectors()
     for i, length in enumerate(lengths):
-        expected = unit_of(rows[bounds[i] : bounds[i + 1]], pool) if length else np.full((2, 3), np.nan)
+        expected = unit_of(rows[bounds[i] : bounds[i + 1]], pool) if length else np.zeros((2, 3))
         np.testing.assert_allclose(got[i], expected, rtol=1e-12)
 
 

@@ -22,7 +22,7 @@ DEEP = 100_000
 
 
 def tensors(dtype: torch.dtype) -> bytes:
-    return save({"w": torch.zeros(3).to(dtype), "gamma": torch.ones(1).to(dtype)})
+    return save({"scalar_parameters.0": torch.zeros(1).to(dtype), "gamma": torch.ones(1).to(dtype)})
 
 
 def state_dict(tensors: dict[str, Any]) -> bytes:
@@ -55,7 +55,7 @@ BAD: dict[str, tuple[str, Callable[[], bytes]]] = {
     "bfloat16": ("w.safetensors", lambda: tensors(torch.bfloat16)),
     "eight bits": ("w.safetensors", lambda: tensors(torch.float8_e4m3fn)),
     "complex numbers": ("w.safetensors", lambda: tensors(torch.complex64)),
-    "no layer": ("w.safetensors", lambda: save({"w": torch.zeros(0), "gamma": torch.ones(1)})),
+    "no layer": ("w.safetensors", lambda: save({"scalar_parameters.0": torch.zeros(0), "gamma": torch.ones(1)})),
     "a layer of 5,000 digits": (
         "w.pt", lambda: state_dict({"scalar_parameters." + "9" * 5000: torch.ones(1), "gamma": torch.ones(1)}),
     ),

@@ -75,13 +75,6 @@ def test_json_that_is_refused(tmp_path: Path, value: Any, message: str) -> None:
     assert path in str(found.value)
 
 
-def test_safetensors(tmp_path: Path) -> None:
-    (one,) = read_weight_sets(_tensors(tmp_path, {"s": [0.5, 0.5], "gamma": 3.0}))
-    assert one == WeightSet("elmo", (0.5, 0.5), 3.0)
-    sets = read_weight_sets(_tensors(tmp_path, {"a.w": [0, 0], "a.gamma": 1.0, "b.s": [1, 0], "b.gamma": 2.0}))
-    assert sorted((one.name, one.s, one.gamma) for one in sets) == [("a", (0.5, 0.5), 1.0), ("b", (1.0, 0.0), 2.0)]
-
-
 ALLENNLP = {
     "_elmo.scalar_mix_0.scalar_parameters.0": 0.0,
     "_elmo.scalar_mix_0.scalar_parameters.1": 0.0,
@@ -117,16 +110,13 @@ def test_equal_last_names_keep_their_prefixes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        ({"s": [0.5, 0.5]}, "takes exactly gamma"),
-        ({"w": [0], "s": [1], "gamma": 1}, "takes exactly"),
-        ({"w": [0], "gamma": [1, 2]}, "gamma has 2 numbers, not 1"),
-        ({"w": [0], "gamma": 1, "bias": [1]}, "bias is not a weight of a mix"),
-        ({"bias": [1]}, "bias is not a weight of a mix"),
+        ({"bias": [1]}, "holds no scalar mix"),
+        ({"scalar_parameters.0": 0, "gamma": [1, 2]}, "gamma has 2 numbers, not 1"),
         ({"scalar_parameters.0": 0}, "no gamma"),
         ({"m.scalar_parameters.0": 0, "gamma": 1}, r"no m\.gamma"),
         ({"scalar_parameters.1": 0, "gamma": 1}, r"has layers \[1\], not 0, 1"),
         ({"scalar_parameters.0": [0, 0], "gamma": 1}, "has 2 numbers, not 1"),
-        ({"w": [float("inf")], "gamma": 1}, "finite"),
+        ({"scalar_parameters.0": float("inf"), "gamma": 1}, "finite"),
     ],
 )
 def test_tensors_that_are_refused(tmp_path: Path, tensors: dict[str, Any], message: str) -> None:
