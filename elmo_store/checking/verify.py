@@ -33,17 +33,6 @@ from elmo_store.storage.root import Root
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a kind: a manifest may speak of any number of objects
 THREADS = 8
-_ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
-_MARKERS = (layout.SHARDS, layout.PART_GROUPS, layout.IDS)
-OUR_ROOMS = (
-    layout.SENTENCES,
-    layout.SENTENCE_IDS,
-    layout.SENTENCE_TEXTS,
-    layout.REJECTS,
-    layout.STATES,
-    *_MARKERS,
-    *_ZARR_ARRAYS,
-)
 
 M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
@@ -209,7 +198,7 @@ class _Check:
 
     def _check_strays(self, known: set[str]) -> None:
         """Objects where only named ones may stand, such as those of a lost marker. What stands elsewhere is not ours."""
-        rooms = tuple(f"{room}/" for room in OUR_ROOMS)
+        rooms = tuple(f"{room}/" for room in layout.FOLDERS if room != layout.WORK)
         for rel in self._listed:
             if rel not in known and rel.startswith(rooms):
                 self._wrong(rel, "is among the store's objects, and no marker names it")

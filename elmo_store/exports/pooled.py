@@ -71,8 +71,8 @@ class Units:
 
     def vectors(self) -> Array:
         """float64 [units, K, width], 0 for a unit without rows."""
-        divisor = np.maximum(self.n_rows if self.pool == "mean" else 1, 1)
-        vectors: Array = self.values / np.reshape(divisor, (-1, 1, 1))
+        n_rows = self.n_rows if self.pool == "mean" else np.ones_like(self.n_rows)
+        vectors: Array = self.values / np.maximum(n_rows, 1).reshape(-1, 1, 1)
         return vectors
 
 

@@ -42,22 +42,15 @@ def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
     return encoded_table(pa.table(columns, schema=layout.IDS_SCHEMA), use_dictionary=False, write_statistics=False)
 
 
-def encode_tables(
-    pairs: UInt64, sentences: Int64, bits: int, tables: range, path_of: Callable[[int], str]
-) -> Iterator[tuple[str, bytes]]:
-    """Path and bytes of each of ``tables`` (of 2^``bits``), from the hashes [n, 2] and numbers [n] of the sentences in them."""
-    table_of = tables_of(pairs[:, 0], bits)
-    order = np.argsort(table_of, kind="stable")
-    edges = np.searchsorted(table_of[order], np.arange(tables.start, tables.stop + 1))
-    for i, table in enumerate(tables):
-        chosen = order[edges[i] : edges[i + 1]]
-        yield path_of(table), encode_table(pairs[chosen], sentences[chosen])
-
-
 def encode_lookups(keys: Iterable[Keys], bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
-    """`encode_tables` of the ids, then of the texts: ``keys`` are both."""
-    for own, path_of in zip(keys, (layout.id_table, layout.text_table), strict=True):
-        yield from encode_tables(*own, bits, tables, path_of)
+    """Path and bytes of each of ``tables`` (of 2^``bits``) of the ids, then of the texts: ``keys`` are those in them, of both."""
+    for (pairs, sentences), path_of in zip(keys, (layout.id_table, layout.text_table), strict=True):
+        table_of = tables_of(pairs[:, 0], bits)
+        order = np.argsort(table_of, kind="stable")
+        edges = np.searchsorted(table_of[order], np.arange(tables.start, tables.stop + 1))
+        for i, table in enumerate(tables):
+            chosen = order[edges[i] : edges[i + 1]]
+            yield path_of(table), encode_table(pairs[chosen], sentences[chosen])
 
 
 class HashTables:

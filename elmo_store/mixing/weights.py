@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
+import msgspec
 import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
@@ -22,11 +23,20 @@ from elmo_store.format.manifest import WeightSet
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.storage.data import TooLargeError
 from elmo_store.storage.filesystems import fetched
-from elmo_store.storage.json_values import MOST_JSON_BYTES
+from elmo_store.storage.json_values import MOST_JSON_BYTES, convert
 
 UNNAMED = "elmo"  # the name of a set whose file gives it none
 TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]{1,9})")
+
+
+class _Fields(msgspec.Struct, forbid_unknown_fields=True):
+    """A weight set as files have it."""
+
+    gamma: float
+    w: list[float] | None = None
+    s: list[float] | None = None
+
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 Fields = list[tuple[str, Mapping[str, Any]]]  # a set's name, and what the file says of it
@@ -140,21 +150,12 @@ def _torch_tensors(data: bytes) -> Tensors:
 def _checked(name: str, fields: Mapping[str, Any]) -> WeightSet:
     """The set of a mapping with exactly w or s, and gamma."""
     check_set_names([name])
-    if set(fields) not in ({"w", "gamma"}, {"s", "gamma"}):
-        raise ValueError(
-            f"set {name} has {', '.join(sorted(fields)) or 'nothing'}; it takes exactly gamma and either w (logits, softmaxed) "
-            "or s (normalised weights)"
-        )
-    key = "w" if "w" in fields else "s"
-    weights, gamma = fields[key], fields["gamma"]
-    if not isinstance(weights, list) or not all(_is_number(weight) for weight in weights) or not weights:
-        raise ValueError(f"{name}.{key} is {weights!r}, not a list of numbers, one a layer")
-    if not _is_number(gamma):
-        raise ValueError(f"{name}.gamma is {gamma!r}, not a number")
     try:
-        mix = ScalarMix(w=weights, gamma=gamma) if key == "w" else ScalarMix(s=weights, gamma=gamma)
-    except WeightSetError as error:
-        raise ValueError(f"set {name}: {error}") from error
+        found = convert(fields, _Fields)
+        mix = ScalarMix(found.w, s=found.s, gamma=found.gamma)
+    except ValueError as error:
+        remedy = "a set is gamma and either w (logits, softmaxed) or s (normalised weights), one number per layer"
+        raise ValueError(f"set {name}: {error}; {remedy}") from error
     return WeightSet(name, mix.s, mix.gamma, mix.w)
 
 
@@ -162,10 +163,6 @@ def _single(tensor: npt.NDArray[Any], key: str) -> Any:
     if tensor.size != 1:
         raise ValueError(f"{key} has {tensor.size} numbers, not 1")
     return tensor.item()
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
