@@ -13,11 +13,10 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import elmo_store as stores
-from benchmarks.shared.support import Table, machine, options_of, run_measured, seconds, working_folder
+from benchmarks.shared.support import Measured, Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.shared.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
 from elmo_store.format.markers import read_marker
 from model.engine.embedder import Embedder, EngineSettings
@@ -28,45 +27,28 @@ from transforms.stages.finish import stat_sums
 MEMORY_LIMIT, MEMORY_TOKENS = 0.15, (100_000, 10_000_000)
 
 
-@dataclass(frozen=True)
-class JobRun:
-    """One run of the command; ``sums`` are of the shards' markers."""
-
-    seconds: float
-    peak_bytes: int
-    sums: Mapping[str, float]
-
-
-def run_job(inputs: list[str], options: list[str], output: Path) -> JobRun:
-    """Run ``embed`` once."""
+def run_job(inputs: list[str], options: list[str], output: Path) -> tuple[Measured, Mapping[str, float]]:
+    """Run ``embed`` once; the sums are of the shards' markers."""
     measured = run_measured("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
     store = stores.open(str(output))
     read = (read_marker(store.root, shard) for shard in range(store.manifest.sizes.shards))
-    markers = [marker for marker in read if marker is not None]
-    return JobRun(measured.seconds, measured.peak_bytes, stat_sums(markers))
+    return measured, stat_sums([marker for marker in read if marker is not None])
 
 
-class EngineAlone:
-    """The engine in this process, for the tokens of a store, a shard's rows a call."""
+def engine_alone(store: stores.Store, model: str | None, settings: EngineSettings) -> Callable[[], None]:
+    """What computes the tokens of a store in this process, a shard's rows a call, from empty tables of words as a job begins."""
+    _, weights = load_model(model)
+    start = compute_warm(weights)
+    calls: dict[int, list[list[str]]] = {}
+    for sentence, (first, _) in zip(store, store.spans(range(len(store))).tolist(), strict=True):
+        calls.setdefault(first // store.manifest.shard_rows, []).append(list(sentence.tokens))
 
-    def __init__(self, store: stores.Store, model: str | None, settings: EngineSettings) -> None:
-        _, self._weights = load_model(model)
-        self._start, self._settings = compute_warm(self._weights), settings
-        self._calls: list[list[list[str]]] = [[]]
-        rows = 0
-        for sentence in store:
-            tokens = list(sentence.tokens)
-            self._calls[-1].append(tokens)
-            rows += len(tokens)
-            if rows >= store.manifest.shard_rows:
-                self._calls.append([])
-                rows = 0
-
-    def run(self) -> None:
-        """Compute all of them, from empty tables of words as a job begins."""
-        engine = Embedder(self._weights, self._start, self._settings)
-        for call in self._calls:
+    def run() -> None:
+        engine = Embedder(weights, start, settings)
+        for call in calls.values():
             engine.embed(call)
+
+    return run
 
 
 def job(args: argparse.Namespace, folder: Path) -> None:
@@ -82,16 +64,16 @@ def job(args: argparse.Namespace, folder: Path) -> None:
     settings = EngineSettings(precision=args.precision, device=args.device)
     for _ in range(args.runs):  # one after the other, so that a slow minute of the machine meets both
         runs.append(run_job(inputs, options, folder / "store"))
-        alone = alone or EngineAlone(stores.open(str(folder / "store")), model, settings)
-        engine.append(seconds(alone.run))
+        alone = alone or engine_alone(stores.open(str(folder / "store")), model, settings)
+        engine.append(seconds(alone))
     show(runs, engine)
 
 
-def show(runs: list[JobRun], engine: list[float]) -> None:
+def show(runs: list[tuple[Measured, Mapping[str, float]]], engine: list[float]) -> None:
     """Medians of the runs; ``engine``: seconds of the engine alone."""
-    tokens, median = runs[0].sums["tokens"], statistics.median
-    sums = {name: median(run.sums[f"seconds_{name}"] for run in runs) for name in ("computing", "reading", "writing")}
-    whole, alone = [run.seconds for run in runs], median(engine)
+    tokens, median = runs[0][1]["tokens"], statistics.median
+    sums = {name: median(own[f"seconds_{name}"] for _, own in runs) for name in ("computing", "reading", "writing")}
+    whole, alone = [run.seconds for run, _ in runs], median(engine)
     beside = median(whole) - sums["computing"]
     table = Table(f"{tokens:,} tokens", "", "seconds", "least", "most", "tokens/s", label_width=38)
     table.row("whole command", median(whole), min(whole), max(whole), tokens / median(whole))
@@ -101,7 +83,7 @@ def show(runs: list[JobRun], engine: list[float]) -> None:
     table.row("  start of Python, model, warm, text", beside, "", "", "")
     table.row("engine alone", alone, min(engine), max(engine), tokens / alone)
     print(f"job / engine: {alone / median(whole):.1%} whole command, {alone / sums['computing']:.1%} while computing")
-    print(f"peak memory of all processes {median(run.peak_bytes for run in runs) / 2**20:,.0f} MiB")
+    print(f"peak memory of all processes {median(run.peak_bytes for run, _ in runs) / 2**20:,.0f} MiB")
 
 
 def memory(args: argparse.Namespace, folder: Path) -> bool:

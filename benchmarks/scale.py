@@ -1,7 +1,7 @@
 """What one worker or the launcher does alone, and how it grows with the corpus: requests, seconds and memory of each stage.
 
     python -m benchmarks.scale --output s3://bucket/scale --storage-options '{"endpoint_url": "http://127.0.0.1:7070", …}'
-        [--shards 40000] [--files 10000] [--steps 0.25,0.5,1]
+        [--shards 40000] [--files 10000]
 
 The server of the published figures: ``go install github.com/versity/versitygw/cmd/versitygw@latest``, then
 ``ROOT_ACCESS_KEY=key ROOT_SECRET_KEY=secret versitygw -p 127.0.0.1:7070 posix FOLDER``.
@@ -103,16 +103,13 @@ def main() -> None:
     parser.add_argument("--storage-options", type=json.loads, default={}, help="JSON for fsspec")
     parser.add_argument("--shards", type=int, default=40_000)
     parser.add_argument("--files", type=int, default=10_000)
-    parser.add_argument("--steps", default="0.25,0.5,1", help="shares of --shards and --files (default: 0.25,0.5,1)")
     args = parser.parse_args()
     if "://" in args.output:
         filesystem, path = fsspec.core.url_to_fs(args.output, **args.storage_options)
         filesystem.mkdirs(path.partition("/")[0], exist_ok=True)
-    table = Table(machine(), "  shards  stage", "requests", "seconds", "MB peak", "", label_width=28)
-    for share in map(float, args.steps.split(",")):
-        shards, files = round(args.shards * share), round(args.files * share)
-        for name, cost, tasks in stages(args.output, args.storage_options, shards, files):
-            table.row(f"{shards:>8,}  {name}", cost.requests, cost.seconds, cost.peak_bytes / 1e6, f"  {tasks}")
+    table = Table(machine(), "stage", "requests", "seconds", "MB peak", "", label_width=28)
+    for name, cost, tasks in stages(args.output, args.storage_options, args.shards, args.files):
+        table.row(name, cost.requests, cost.seconds, cost.peak_bytes / 1e6, f"  {tasks}")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,9 @@
     elmo-store embed en_ewt-ud-test.conllu.xz --keep-fields upos,xpos,deprel --output out/ud-test
     python examples/probe_layers.py --train out/ud-train --test out/ud-test --label upos --seeds 5 --plot probe.svg
 
-Prints a table of scores over seeds, how far the learned mix is ahead of each other feature with its noise over the test
-sentences, and the learned γ and s. Labels that are all O, B-… or I-… are scored as spans.
+Prints a table of accuracies over seeds, and the learned γ and s.
 """
 
-import re
 import statistics
 import sys
 from collections import Counter
@@ -16,14 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from tagger import LabelledSentences, arguments, label_names, predict, train
+from tagger import LabelledSentences, accuracy, arguments, label_names, predict, train
 from torch import nn
 
 from elmo_store.torch import ScalarMix, layers_of_states
 
-Counts = npt.NDArray[np.int64]  # [sentences, 2]: right, gold + predicted; tokens or spans
 HIDDEN, DROPOUT, L2 = 64, 0.1, 0.001  # units of a BiLSTM in one direction; of vectors; λ of λ‖w‖²
 MIX = "mix"  # the feature whose s and γ are reported
 COLOURS = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00")  # distinct to the colour-blind
@@ -112,57 +108,15 @@ class Probe(nn.Module):
         return torch.stack(learned).sum() if learned else torch.zeros(())
 
 
-def counts(gold: list[list[str]], predicted: list[list[str]]) -> Counts:
-    """Of each sentence what is right, and what there is and was predicted: tokens, or spans where the labels mark these."""
-    every = {label for labels in gold for label in labels}
-    as_spans = all(re.fullmatch(r"O|[BI]-.+", label) for label in every) and every != {"O"}
-    rows = []
-    for labels, guesses in zip(gold, predicted, strict=True):
-        a, b = (spans(own) if as_spans else set(enumerate(own)) for own in (labels, guesses))
-        rows.append((len(a & b), len(a) + len(b)))
-    return np.asarray(rows, np.int64)
-
-
-def spans(labels: list[str]) -> set[Any]:
-    """(first, stop, type) of each span. I-TYPE that continues no span of its type begins one, as in CoNLL's own scorer."""
-    marked, first, kind = set(), 0, ""
-    for i, label in enumerate([*labels, "O"]):
-        mark, _, this = label.partition("-")
-        if kind and (mark != "I" or this != kind):
-            marked.add((first, i, kind))
-            kind = ""
-        if mark in ("B", "I") and not kind:
-            first, kind = i, this
-    return marked
-
-
-def score(table: Any) -> Any:
-    """2 · right / (gold + predicted) of [..., 2] in percent: accuracy of tokens, F1 of spans."""
-    return 200.0 * table[..., 0] / np.maximum(table[..., 1], 1)
-
-
-def difference(first: Counts, second: Counts, samples: int = 2000) -> tuple[float, float, float]:
-    """How far ``first`` is ahead in points, with the 95% interval of a paired bootstrap over sentences (Koehn 2004)."""
-    n = len(first)
-    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=samples)  # [samples, sentences]
-    low, high = np.percentile(score(drawn @ first) - score(drawn @ second), [2.5, 97.5])
-    return float(score(first.sum(0)) - score(second.sum(0))), float(low), float(high)
-
-
 def most_frequent(training: LabelledSentences, test: LabelledSentences) -> list[list[str]]:
     """The most frequent training label of each test word, or of all words."""
     by_word: dict[str, Counter[str]] = {}
     for tokens, labels in zip(training.words, training.labels, strict=True):
         for token, label in zip(tokens, labels, strict=True):
             by_word.setdefault(token, Counter())[label] += 1
-    every = commonest(sum(by_word.values(), Counter[str]()))
-    best = {word: commonest(own) for word, own in by_word.items()}
+    every = sum(by_word.values(), Counter[str]()).most_common(1)[0][0]
+    best = {word: own.most_common(1)[0][0] for word, own in by_word.items()}
     return [[best.get(token, every) for token in tokens] for tokens in test.words]
-
-
-def commonest(labels: Counter[str]) -> str:
-    """The most frequent label; of equally frequent ones the first by name."""
-    return min(labels, key=lambda label: (-labels[label], label))
 
 
 def spread(values: list[float], digits: int = 2) -> str:
@@ -177,7 +131,10 @@ def plot(path: str, label: str, scores: dict[str, list[float]], s: list[list[flo
 
     figure = Figure(figsize=(8.0, 0.5 + 0.32 * max(len(scores), 4)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    panels = ((left, list(scores), list(scores.values()), f"{label}: score, percent"), (right, names, s, "learned s of the mix"))
+    panels = (
+        (left, list(scores), list(scores.values()), f"{label}: score, percent"),
+        (right, names, s, "learned s of the mix"),
+    )
     for panel, rows, values, title in panels:
         means = [statistics.fmean(own) for own in values]
         deviations = [statistics.stdev(own) if len(own) > 1 else 0.0 for own in values]
@@ -211,28 +168,24 @@ def main() -> None:
     if unknown := set(wanted) - known.keys():
         raise SystemExit(f"--features: no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
 
-    tables: dict[str, list[Counts]] = {"most frequent": [counts(test.labels, most_frequent(training, test))]}
+    scores = {"most frequent": [accuracy(most_frequent(training, test), test)]}
     mixes = []
     for name in wanted:
-        tables[name] = []
+        scores[name] = []
         for seed in range(args.seeds):
             torch.manual_seed(seed)
             model = Probe(n_layers, p, len(names), known[name])
             train(model, training, names, args.epochs)
-            tables[name].append(counts(test.labels, predict(model, test, names)))
-            print(f"{name}, seed {seed}: {score(tables[name][-1].sum(0)):.2f}", file=sys.stderr)
+            scores[name].append(accuracy(predict(model, test, names), test))
+            print(f"{name}, seed {seed}: {scores[name][-1]:.2f}", file=sys.stderr)
             if name == MIX:
                 mixes.append((model.mixes["input"].s.tolist(), model.mixes["input"].gamma.item()))
 
-    scores = {name: [float(score(table.sum(0))) for table in own] for name, own in tables.items()}
     print(f"| feature | {args.label} |\n|---|---|")
     for name, own in scores.items():
         print(f"| {name} | {spread(own)} |")
     if not mixes:
         return
-    for name in [name for name in wanted if name != MIX]:
-        ahead, low, high = difference(sum(tables[MIX]), sum(tables[name]))  # type: ignore[arg-type]
-        print(f"mix - {name}: {ahead:+.2f} [{low:+.2f}, {high:+.2f}]{' within noise' if low <= 0 <= high else ''}")
     s = [list(values) for values in zip(*(s for s, _ in mixes), strict=True)]
     print("\n".join(f"s of {name}: {spread(values, 3)}" for name, values in zip(layers, s, strict=True)))
     print(f"gamma: {spread([gamma for _, gamma in mixes], 3)}")

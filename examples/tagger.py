@@ -115,6 +115,12 @@ def predict(model: Any, data: LabelledSentences, names: list[str]) -> list[list[
     return predicted
 
 
+def accuracy(predicted: list[list[str]], data: LabelledSentences) -> float:
+    """The tokens with the right label, in percent."""
+    pairs = [pair for both in zip(predicted, data.labels, strict=True) for pair in zip(*both, strict=True)]
+    return 100 * sum(a == b for a, b in pairs) / len(pairs)
+
+
 def label_names(data: LabelledSentences) -> list[str]:
     """The labels that occur, sorted."""
     return sorted({label for labels in data.labels for label in labels})
@@ -140,8 +146,7 @@ def main() -> None:
     names = label_names(training)
     model = MixTagger(*training.shape, len(names))
     train(model, training, names, args.epochs, report=True)
-    pairs = [pair for both in zip(predict(model, test, names), test.labels, strict=True) for pair in zip(*both, strict=True)]
-    print(f"test accuracy {100 * sum(a == b for a, b in pairs) / len(pairs):.2f}")
+    print(f"test accuracy {accuracy(predict(model, test, names), test):.2f}")
     print(f"s {' '.join(f'{share:.3f}' for share in model.mix.s.tolist())}  gamma {model.mix.gamma.item():.3f}")
     if args.save:
         torch.save(model.mix.state_dict(), args.save)

@@ -142,13 +142,8 @@ def _text(cell: str | float) -> str:
     return cell if isinstance(cell, str) else f"{cell:,}"
 
 
-def options_of(
-    doc: str | None, tables: Sequence[str] = (), default: str = "all", folder: bool = False
-) -> argparse.ArgumentParser:
-    """A parser whose help is the module's docstring.
-
-    With ``tables`` it takes names of some of them, by default ``default``; with ``folder`` where stores lie.
-    """
+def options_of(doc: str | None, tables: Sequence[str] = (), default: str = "all") -> argparse.ArgumentParser:
+    """A parser whose help is the module's docstring. With ``tables`` it takes names of some of them, by default ``default``."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def known(name: str) -> str:
@@ -159,6 +154,4 @@ def options_of(
     if tables:
         chosen = list(tables) if default == "all" else [default]
         parser.add_argument("tables", nargs="*", type=known, default=chosen, help=f"of {', '.join(tables)} (default: {default})")
-    if folder:
-        parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
     return parser

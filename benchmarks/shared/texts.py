@@ -1,8 +1,7 @@
-"""What is computed with: held-out text of the data folder, made-up text, random weights of some shapes, stores of both."""
+"""What is computed with: held-out text of the data folder, made-up text, random weights of some shapes."""
 
 import lzma
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import elmo_store as stores
-from benchmarks.shared.support import run_measured
 from model.files.registry import random_weights
 from model.options import BiLMOptions
 from tests.data import data_folder
@@ -83,14 +80,3 @@ def write_model(path: Path, shape: str) -> Path:
     """Random weights of this shape as a safetensors file."""
     random_weights(SHAPES[shape]).save_safetensors(path)
     return path
-
-
-def make_store(folder: Path, name: str, tokens: int, channels: int) -> stores.Store:
-    """The store ``name`` in ``folder``: made-up text, states so wide in float16, Zarr alone; computed if it is not there."""
-    url, text, model = folder / name, folder / f"{name}.txt", folder / f"{name}.safetensors"
-    if not url.exists():
-        random_weights(replace(SHAPES["wide"], projection_dim=channels)).save_safetensors(model)
-        write_lines(text, made_up_text(), tokens)
-        options = ["--input-format", "lines", "--model", str(model), "--store", "zarr", "--quiet"]
-        run_measured("embed", str(text), "--output", str(url), *options)
-    return stores.open(url)

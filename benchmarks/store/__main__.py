@@ -5,7 +5,7 @@ CPU time where one process reads, since the load of a shared machine moves that 
 
 reading    random sentences one by one and 64 a call, and scans by 64, beside np.memmap, Hugging Face's Arrow file, and Lance if
            it is installed; datasets for PyTorch beside the store itself
-loader     10^5 and 3 x 10^6 sentences, shuffled, by a DataLoader of 32 with 0 and 2 workers, with text and without
+loader     10^5 sentences, shuffled, by a DataLoader of 32 with 0 and 2 workers, with text and without
 members    collections of 100 and 1,000 members beside one store
 clients    64 random sentences over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW) as the server, or moto
 encodings  what dtypes and compressions cost and save, with the states that the default model gives for examples/sample
@@ -24,7 +24,9 @@ TABLES: dict[str, Callable[[Path], None]] = {
 
 
 def main() -> None:
-    args = options_of(__doc__, [*TABLES], folder=True).parse_args()
+    parser = options_of(__doc__, [*TABLES])
+    parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
+    args = parser.parse_args()
     print(machine(), flush=True)
     with working_folder(args.folder) as folder:
         for name in args.tables:

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 import elmo_store as stores
+from benchmarks.shared.made_stores import make_store
 from benchmarks.shared.support import Table, fast_server, in_turns, run_measured
-from benchmarks.shared.texts import SAMPLE, make_store
+from benchmarks.shared.texts import SAMPLE
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 
-WIDE_TOKENS = 8_000
+WIDE_SENTENCES = 600
 CLIENT_ROUNDS, CLIENTS = 5, ("s3fs", "obstore")
 BATCH = 256
 ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("float16", "blosc"), ("int8", "none"))
@@ -45,7 +46,7 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
     os.environ[OBSTORE] = str(obstore)
     root = Root(url)
     if not root.exists("elmo_store.json"):
-        source = make_store(folder, "wide", WIDE_TOKENS, 512).root
+        source = Root(make_store(folder, WIDE_SENTENCES, 512))
         for rel in source.list():
             root.put(rel, source.get(rel))
     store = stores.open(url, form="zarr")

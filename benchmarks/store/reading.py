@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,15 +14,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import elmo_store as stores
-from benchmarks.shared.made_stores import Shape, make_long_store, make_store, pool
+from benchmarks.shared.made_stores import make_store
 from benchmarks.shared.support import Table, in_turns
 from elmo_store.collecting import collect
 from elmo_store.torch import SentenceDataset, SentenceStream, collate
 from elmo_store.torch.dataset import padded
 
 SENTENCES, SAMPLES, BATCH, LOADED_BATCH, ROUNDS = 50_000, 3_200, 64, 32, 7
-LOADED = (100_000, 3_000_000)
-LOADER_SENTENCES, LOADER_ROUNDS = 12_800, 3
+LOADED, LOADER_SENTENCES, LOADER_ROUNDS = 100_000, 12_800, 3
 MEMBER_SENTENCES, MEMBER_WORDS = 90, 100  # words differ by member, and are few since each makes its own
 Works = dict[str, Callable[[], object]]
 
@@ -123,7 +121,7 @@ def mapped_rows(folder: Path, store: stores.Readable) -> tuple[Any, Any]:
 def reading(folder: Path) -> None:
     """Random sentences and scans, of two widths; and what PyTorch's datasets give, beside the same of the store itself."""
     for channels in (16, 128):
-        store = stores.open(make_store(folder, Shape(SENTENCES, channels, forms=("zarr",))))
+        store = stores.open(make_store(folder, SENTENCES, channels))
         rows, starts = mapped_rows(folder, store)
         readers = {"np.memmap": of_memmap(rows, starts), "the store": of_store(store)}
         readers |= {"Hugging Face datasets": of_arrow(folder / f"arrow-{channels}", rows, starts)}
@@ -185,7 +183,7 @@ def _drained(items: Iterable[object]) -> None:
 
 
 class MappedDataset(Dataset[Any]):
-    """Sentences of an array of rows, padded as `collate` does; where the array has fewer rows than there are, it begins again."""
+    """Sentences of an array of rows, padded as `collate` does."""
 
     def __init__(self, rows: Any, starts: Any) -> None:
         self.rows, self.starts = rows, starts
@@ -194,27 +192,20 @@ class MappedDataset(Dataset[Any]):
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        first, n = int(self.starts[number]) % len(self.rows), int(self.starts[number + 1] - self.starts[number])
-        first = min(first, len(self.rows) - n)
-        return torch.from_numpy(np.array(self.rows[first : first + n]))
+        return torch.from_numpy(np.array(self.rows[self.starts[number] : self.starts[number + 1]]))
 
 
 def loader(folder: Path) -> None:
     """A shuffled DataLoader of 32, with the text and without."""
-    table = Table(
-        "DataLoader of 32, shuffled, 5 x 16: sentences/s", "sentences, workers", "with text", "without", "ratio", "memmap"
-    )
-    for size in LOADED:
-        store = stores.open(make_long_store(folder, size))
-        rows, starts = mapped_rows(folder, store.slice(0, 100_000))[0], store.spans(range(size))[:, 0]
-        for first in range(0, size, 1 << 16):  # what is read once stays in memory, also of workers that are forked
-            store.texts(range(first, min(size, first + (1 << 16)), 64))
-        data: dict[str, Any] = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)}
-        data["memmap"] = MappedDataset(rows, np.append(starts, store.n_rows))
-        for workers in (0, 2):
-            taken = in_turns({name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS)
-            rates = [LOADER_SENTENCES / taken[name] for name in ("text", "none", "memmap")]
-            table.row(f"{size:,}, {workers}", *rates[:2], f"{rates[0] / rates[1]:.2f}", rates[2])
+    table = Table("DataLoader of 32, shuffled, 5 x 16: sentences/s", "workers", "with text", "without", "ratio", "memmap")
+    store = stores.open(make_store(folder, LOADED, 16))
+    store.texts(range(0, LOADED, 64))  # what is read once stays in memory, also of workers that are forked
+    data: dict[str, Any] = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)}
+    data["memmap"] = MappedDataset(*mapped_rows(folder, store))
+    for workers in (0, 2):
+        taken = in_turns({name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS)
+        rates = [LOADER_SENTENCES / taken[name] for name in ("text", "none", "memmap")]
+        table.row(f"{workers}", *rates[:2], f"{rates[0] / rates[1]:.2f}", rates[2])
 
 
 def _load(data: Any, workers: int) -> None:
@@ -226,13 +217,10 @@ def _load(data: Any, workers: int) -> None:
 def members(folder: Path) -> None:
     """A collection beside one store of the same sentences."""
     for n_members in (100, 1000):
-        shape = Shape(MEMBER_SENTENCES, 64, forms=("zarr",), shard_rows=4096)
-        url = str(folder / f"collection-{n_members}")
-        few = pool(64)[:4096]  # made once: it would take most of a small store's time
-        collect(url, [stores.open(make_store(folder, replace(shape, words=MEMBER_WORDS + i), few)) for i in range(n_members)])
-        whole = replace(shape, sentences=MEMBER_SENTENCES * n_members)
+        url, made = str(folder / f"collection-{n_members}"), partial(make_store, folder, channels=64, shard_rows=4096)
+        collect(url, [stores.open(made(MEMBER_SENTENCES, words=MEMBER_WORDS + i)) for i in range(n_members)])
         works: dict[tuple[str, str], Callable[[], object]] = {}
-        for name, at in {"store": make_store(folder, whole), "members": url}.items():
+        for name, at in {"store": made(MEMBER_SENTENCES * n_members), "members": url}.items():
             store = stores.open(at)
             works[name, "open"] = partial(stores.open, at)
             works |= {(name, what): work for what, work in of_store(store).works(len(store)).items()}

@@ -5,7 +5,7 @@ Each raises CommandError for what the user can mend.
 
 import json
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -121,7 +121,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manif
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
     states = chosen_states(options, weights.options)
     job = options.job_fields()
-    job |= {name: value for name, value in read.to_dict().items() if name in job}  # the reader's defaults too
+    job |= {name: value for name, value in asdict(read).items() if name in job}  # the reader's defaults too
     job["keep_fields"] = job["keep_fields"] or ",".join(field.asked for field in read.fields) or None  # the collection's
     job |= {"model": weights.fingerprint, "input": input_fingerprint(splits), "tokenizer": tokenizer}
     job |= {"states": ",".join(states), "cell": resolve_cell(options.device)}

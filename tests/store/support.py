@@ -141,23 +141,25 @@ def make_store(
     parts: Sequence[int] = PARTS,
     storage_options: Mapping[str, Any] | None = None,
     values: Callable[[int, int], Any] | None = None,
+    token: Callable[[int], str] = token,
     **settings: Any,
 ) -> Written:
-    """Write a complete store and say what is in it. ``values``: numbers of rows and states → states, or `Int8Rows`."""
+    """Write a complete store and say what is in it. ``values``: of rows and states → states, `Int8Rows`; ``token``: of a row."""
     manifest = make_manifest(lengths=lengths, parts=parts, **settings)
     root = Root(url, storage_options)
     rows = [n + 2 if manifest.boundaries and n else n for n in lengths]
     starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
     n_rows = starts[-1]
     random = np.random.default_rng(0)
-    given: Any = random.standard_normal((n_rows, len(manifest.states), manifest.channels))
-    if values is not None:
+    if values is None:
+        given: Any = random.standard_normal((n_rows, len(manifest.states), manifest.channels))
+    else:
         given = values(n_rows, len(manifest.states))
     stored: npt.NDArray[Any] | Int8Rows
     if manifest.is_int8:
         stored = given if isinstance(given, Int8Rows) else quantized(given)
     else:
-        stored = given.astype(manifest.dtype)
+        stored = given.astype(manifest.dtype, copy=False)
     states = stored.floats() if isinstance(stored, Int8Rows) else stored
     tokens = [[token(starts[i] + j) for j in range(n)] for i, n in enumerate(lengths)]
     row_tokens = [t for ts in tokens for t in ([layout.BOS_TOKEN, *ts, layout.EOS_TOKEN] if manifest.boundaries and ts else ts)]

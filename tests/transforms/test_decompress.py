@@ -109,7 +109,7 @@ def test_a_file_that_changed_or_vanished_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="changed after the job was planned"):
         list(read_split(split, ReadSettings()))
     path.unlink()
-    with pytest.raises(InputError, match="gone since the job was planned"):
+    with pytest.raises(InputError, match="there is no such file or folder"):
         list(read_split(split, ReadSettings()))
 
 

@@ -16,11 +16,9 @@ from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
 from transforms.text import sentences
-from transforms.text.ptb import PennTreebank
+from transforms.text.ptb import record_tokens as ptb
 from transforms.text.sentences import sentence_spans
 from transforms.text.tokenizers import describe, get, name_for, whitespace
-
-ptb = PennTreebank().record
 
 
 def split(running: str) -> list[str]:

@@ -12,6 +12,7 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
+from os.path import splitext
 from typing import Any
 
 import pyarrow as pa
@@ -23,18 +24,14 @@ READ_BYTES = 1 << 18  # asked of the stored stream at a time
 OUTPUT_BYTES = 1 << 20  # most that one step gives; more than a block of bzip2, whose checksum comes after it
 
 
-def _suffix(name: str) -> str:
-    return next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), "")
-
-
 def compression_of_name(name: str) -> str:
     """``gzip|bzip2|xz|zstd`` by the ending of ``name``, ``""`` for any other."""
-    return SUFFIXES.get(_suffix(name), "")
+    return SUFFIXES.get(splitext(name)[1].lower(), "")
 
 
 def without_suffix(name: str) -> str:
     """``name`` without the ending of a compression."""
-    return name[: len(name) - len(_suffix(name))]
+    return splitext(name)[0] if compression_of_name(name) else name
 
 
 def compression_of_bytes(head: bytes) -> str:

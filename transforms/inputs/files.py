@@ -36,7 +36,11 @@ class InputFile:
 
     url: str
     identity: FileIdentity
-    whole: bool = False  # it can't be read from its middle (a web server without ranges)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is read from its beginning only: web servers may have no ranges, nor have files within files."""
+        return is_chained(self.url) or self.url.startswith(("http://", "https://"))
 
 
 def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = None) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -92,7 +96,9 @@ def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
         raise
     except Exception as error:
         cause = translate_error(error, url)
-        raise InputError(url, f"{what}: {type(cause).__name__}: {cause}") from cause
+        missing = "there is no such file or folder: check the name"
+        reason = missing if isinstance(cause, FileNotFoundError) else f"{what}: {type(cause).__name__}: {cause}"
+        raise InputError(url, reason) from cause
 
 
 def known_format(name: str) -> str:
@@ -121,27 +127,13 @@ def find_files(
     left_out = tuple(_name(*_locate(folder, storage_options)).rstrip("/") + "/" for folder in exclude)
     every: dict[str, InputFile] = {}
     for location in inputs:
-        try:
+        with input_errors(location, "bad input location"):
             listed = _expand(location, only_known, storage_options)
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(location, _why_not_listed(translate_error(error, location))) from error
         files = [file for file in listed if not (file.url + "/").startswith(left_out)]
         if not files:
             raise InputError(location, "no file to read is there: check the folder or the glob (hidden files are not counted)")
         every.update((file.url, file) for file in files)
     return [every[url] for url in sorted(every)]
-
-
-def _why_not_listed(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file or folder: check the name"
-    if isinstance(error, PermissionError) and error.errno is not None:  # of this machine
-        return f"access is denied ({error}): check the rights or the credentials"
-    if isinstance(error, ImportError):
-        return f"{error}: install the filesystem of that URL, for example pip install '.[all]' in elmo-store's checkout"
-    return f"bad input location: {type(error).__name__}: {error}"  # object stores have errors of their own
 
 
 def _locate(location: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -167,31 +159,23 @@ def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] 
         info = filesystem.info(path)
         if info["type"] != "file":
             raise InputError(location, "a chained URL must name one file: no folder, no glob")
-        return [InputFile(location, identity_of(info), whole=True)]
+        return [InputFile(location, identity_of(info))]
     try:
         info = filesystem.info(path)  # first as it stands: a name may hold [ or ? itself
     except FileNotFoundError:
         if not any(character in path for character in _GLOB):
             raise
         infos = [i for i in filesystem.glob(path, detail=True).values() if i["type"] == "file"]
-        return [_file(filesystem, i["name"], i) for i in infos]
+        return [InputFile(_name(filesystem, i["name"]), identity_of(i)) for i in infos]
     if info["type"] == "file":
-        return [_file(filesystem, path, info)]
+        return [InputFile(_name(filesystem, path), identity_of(info))]
     return _below(filesystem, path, location, only_known)
-
-
-def _file(filesystem: fsspec.AbstractFileSystem, path: str, info: Mapping[str, Any]) -> InputFile:
-    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
-    whole = "http" in protocols and not info.get("partial")
-    return InputFile(_name(filesystem, path), identity_of(info), whole)
 
 
 def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool) -> list[InputFile]:
     head = folder.rstrip("/") + "/"
     infos = filesystem.find(folder, detail=True)
     stores = tuple(path.removesuffix(MANIFEST) for path in infos if path.endswith(f"/{MANIFEST}"))
-    if stores:
-        _log.info("%s: left out the files of %d stores below it, such as %s", location, len(stores), stores[0])
     files, unknown = [], []
     for path, info in infos.items():
         relative = path[len(head) :] if path.startswith(head) else path.rpartition("/")[2]
@@ -201,19 +185,10 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, on
         if only_known and not known_format(relative):
             unknown.append(relative)
         else:
-            files.append(_file(filesystem, path, info))
+            files.append(InputFile(_name(filesystem, path), identity_of(info)))
     if unknown:
-        _tell_unknown(location, sorted(unknown), bool(files))
+        told = f"{len(unknown)} files whose ending says no format, such as {min(unknown)}: name them, or give --input-format"
+        if not files:
+            raise InputError(location, f"it holds nothing but {told}")
+        _log.warning("%s: left out %s", location, told)
     return files
-
-
-def _tell_unknown(location: str, names: list[str], has_others: bool) -> None:
-    """Log which files are left out. InputError if there are no others."""
-    examples = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-    if not has_others:
-        raise InputError(
-            location,
-            f"no file there has an ending that says its format ({examples}): say which with --input-format, or name the files",
-        )
-    message = "%s: left out %d files whose ending says no format (%s): name them to have them read"
-    _log.warning(message, location, len(names), examples)

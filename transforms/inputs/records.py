@@ -6,7 +6,7 @@ Everything here is small, frozen and picklable; msgspec writes descriptors as JS
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -78,9 +78,6 @@ class ReadSettings:
     def split_sentences(self) -> bool:
         """Whether a string of a field is a document of sentences."""
         return self.document != "sentence"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class FileIdentity(Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Readers: a module a format, each a pure function from a split's bytes to records in order. No Beam here."""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from elmo_store.storage.root import Root
@@ -8,15 +9,14 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, ReadSettings, Record, Reject, Split
 from transforms.readers.conll import conll_rows
 from transforms.readers.csv import csv_rows
-from transforms.readers.fields import RawRecord, row_records
-from transforms.readers.jsonl import json_rows, jsonl_rows
+from transforms.readers.fields import RawRecord, field_records
+from transforms.readers.jsonl import json_rows
 from transforms.readers.lines import read_lines, read_text
 from transforms.readers.parquet import parquet_rows
 from transforms.text import tokenizers
-from transforms.text.tokenizers import Tokenizer
 
 ROWS: Mapping[str, Callable[[ByteSource, ReadSettings], Iterator[RawRecord | Reject]]] = {
-    "jsonl": jsonl_rows,
+    "jsonl": json_rows,
     "json": json_rows,
     "csv": csv_rows,
     "tsv": csv_rows,
@@ -31,18 +31,17 @@ def open_split(
     settings: ReadSettings,
     storage_options: Mapping[str, Any] | None = None,
     root: Root | None = None,
-    tokenizer: Tokenizer | None = None,
 ) -> tuple[ByteSource, Iterator[Record]]:
     """The records of ``split`` in order, and the source whose counts are whole once they are all read.
 
-    ``root``: the store, which holds what came by standard input. ``tokenizer``: that of the settings, which splits read together
-    share, because it knows what it met; None makes one. InputError, while reading, if the file as a whole is gone, changed or
-    (where damage is not to be rejected) damaged; ValueError for an unknown tokenizer.
+    ``root``: the store, which holds what came by standard input. InputError, while reading, if the file as a whole is gone,
+    changed or (where damage is not to be rejected) damaged; ValueError for an unknown tokenizer.
     """
     source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
-    tokenizer = tokenizer or tokenizers.get(settings.tokenizer, split.format)
+    tokenizer = tokenizers.get(settings.tokenizer, split.format)
     if split.format in ROWS:
-        records = row_records(ROWS[split.format](source, settings), settings, tokenizer)
+        rows = ROWS[split.format](source, settings)
+        records: Iterator[Record] = chain.from_iterable(field_records(row, settings, tokenizer) for row in rows)
     else:
         records = (read_lines if split.format == "lines" else read_text)(source, settings, tokenizer)
     return source, _until_damage(records, split) if settings.on_bad_file == "reject" else records

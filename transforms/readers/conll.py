@@ -27,8 +27,6 @@ SENT_ID = "sent_id"
 OWN_COMMENTS = frozenset((SENT_ID, "newdoc id", "text"))  # the store has ids, documents and tokens
 _COMMENT = re.compile(r"#\s*([^\s=.,]+(?: id)?)\s*=\s*(.*?)\s*$")  # of a file, as global.columns, are those with a dot
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$")
-_WORD = re.compile(r"[1-9][0-9]*")
-_HEAD = re.compile(r"[0-9]{1,9}")
 _OTHER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+-[0-9]+")
 
 
@@ -81,7 +79,7 @@ class _Block:
         if _OTHER.fullmatch(number):
             return []
         due = len(self._words) + 1
-        if not _WORD.fullmatch(number) or number != str(due):
+        if number != str(due):
             raise Refused(f"ID {number!r} where {due} is due")
         if not form.strip():
             raise Refused("the FORM is empty")
@@ -104,7 +102,8 @@ class _Block:
         if self._column is not None:
             return {str(number): values for number, values in enumerate(columns, 1)}
         values: dict[str, Any] = dict(zip(COLUMNS[1:], columns[1:], strict=True))
-        values["head"] = [None if head == "_" else int(head) if _HEAD.fullmatch(head) else head for head in values["head"]]
+        heads = values["head"]
+        values["head"] = [None if head == "_" else int(head) if head.isdecimal() and len(head) < 10 else head for head in heads]
         return self._comments | values
 
 

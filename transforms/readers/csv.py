@@ -23,26 +23,33 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord |
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
     lines = map(_decoded, lines_of(source, settings.max_line_bytes))
-    numbered = settings.text_field.isdecimal()
+    own, numbered, first = asked_fields(settings), settings.text_field.isdecimal(), next(lines, "")
+    plain = source.split.format == "tsv"  # without quotes
+    separator = "\t" if plain else _separator(first, own.text)
+    rows = csv.reader(chain([first], lines), delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
     names: Sequence[str] = ()
-    own = asked_fields(settings)
-    rows = _rows(lines, source.split.format, own.text)
     position = 0
-    for row in rows:
-        if isinstance(row, list) and not names:
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            yield Reject(position, f"not CSV: {error}", "")
+            position += 1
+            continue
+        if row is None:
+            break
+        if row and not names:
             names = [str(i + 1) for i in range(len(row))] if numbered else row
             check_names(source.url, names, own)
-            if not numbered:
-                continue
-        if isinstance(row, csv.Error):
-            yield Reject(position, f"not CSV: {row}", "")
+            row = row if numbered else []
+        if not row:  # blank, or the names
+            continue
+        raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
+        if len(row) == len(names):
+            values = {name: text or (text if name in own else None) for name, text in zip(names, row, strict=True)}
+            yield RawRecord(position, values, raw, spelt=True)
         else:
-            raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
-            if len(row) == len(names):
-                values = {name: text or (text if name in own else None) for name, text in zip(names, row, strict=True)}
-                yield RawRecord(position, values, raw, spelt=True)
-            else:
-                yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
+            yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
         position += 1
     source.n_positions = position
 
@@ -59,22 +66,3 @@ def _decoded(line: Line) -> str:
     """A line with its end; what is not UTF-8 in it stays recognisable, so that its row is refused."""
     data = line.head + b"\xff" if isinstance(line, LongLine) else line
     return data.decode("utf-8", "surrogateescape") + "\n"
-
-
-def _rows(lines: Iterator[str], input_format: str, field: str) -> Iterator[list[str] | csv.Error]:
-    """The rows of a file that are not blank, or why there is none; ``field`` holds the text."""
-    first = next(lines, "")
-    plain = input_format == "tsv"  # without quotes
-    separator = "\t" if plain else _separator(first, field)
-    every = chain([first], lines)
-    reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield error
-            continue
-        if row:
-            yield row

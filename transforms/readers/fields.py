@@ -10,12 +10,12 @@ Without a text field that was asked for, a record with ``doc_key`` and ``sentenc
 e2e-coref and DyGIE.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transforms.inputs.records import IN_RECORD, InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers.kept import KeptFields
-from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
+from transforms.readers.lines import RAW_BYTES, Refused, cut_raw
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
@@ -74,24 +74,16 @@ def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
     wanted += [("--id-field", fields.own_id)] if fields.own_id else []
     for option, name in wanted:
         if name not in names:
-            if wide := wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
-                raise InputError(url, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}")
             shown = ", ".join(repr(known[:NAME_SHOWN]) for known in names[:NAMES_SHOWN])
             shown += ", …" if len(names) > NAMES_SHOWN else ""
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
 
 
-def row_records(rows: Iterable[RawRecord | Reject], settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """The sentences of rows, or a reject each."""
-    for row in rows:
-        if isinstance(row, Reject):
-            yield row
-        else:
-            yield from field_records(row, settings, tokenizer)
-
-
-def field_records(row: RawRecord, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def field_records(row: RawRecord | Reject, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of a record, or one reject."""
+    if isinstance(row, Reject):
+        yield row
+        return
     position, values, raw, own_id, document, fields, _ = row
     field, id_field, is_document = fields or fields_of(values, settings)
     shown = values.get(field)
@@ -172,7 +164,7 @@ def _field(values: dict[str, Any], name: str, what: str) -> Any:
 
 
 def _decoded(value: Any, what: str) -> Any:
-    """Bytes, which Parquet may have, as the UTF-8 they should be; other values as they are."""
+    """Refused for bytes, which stand for a string of Parquet that is not UTF-8; other values as they are."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -186,8 +178,6 @@ def _tokens(value: Any, what: str, wanted: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise Refused(f"{what} is {kind_of(value)}, not {wanted}")
     for i, token in enumerate(value):
-        if isinstance(token, bytes):
-            return _tokens([_decoded(inner, what) for inner in value], what, wanted)
         if not isinstance(token, str):
             raise Refused(f"token {i} of {what} is {kind_of(token)}, not a string")
         if not token:

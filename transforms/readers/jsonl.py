@@ -24,15 +24,11 @@ MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for J
 TOO_DEEP = object()
 
 
-def jsonl_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
-    """The object of each line."""
-    return _lines(source, source.text(), settings)
-
-
 def json_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
-    """The elements of an array; JSON lines if the file begins with no bracket."""
+    """The object of each line, or of each element where the format is ``json`` and the file begins with a bracket."""
     chunks = Chunks(source.text())
-    yield from (_elements if is_array(chunks.peek(HEAD_BYTES)) else _lines)(source, chunks, settings)
+    whole = source.split.format == "json" and is_array(chunks.peek(HEAD_BYTES))
+    yield from (_elements if whole else _lines)(source, chunks, settings)
 
 
 def is_array(head: bytes) -> bool:

@@ -6,7 +6,7 @@ as Arrow holds them.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -44,25 +44,15 @@ def row_group_bytes(url: str, opened: Any, settings: ReadSettings) -> list[int]:
     """Stored bytes of each row group of an opened file. InputError if it is damaged or lacks the wanted fields."""
     with _input_errors(url):
         file = pq.ParquetFile(opened)
-        check_fields(url, file.schema_arrow, settings)
+        _fields(url, file.schema_arrow, settings)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         return [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
 
 
-def check_fields(url: str, schema: pa.Schema, settings: ReadSettings) -> Fields:
-    """The fields to read. InputError unless ``schema`` has them: a string, a list of strings or of such lists; an id."""
+def _fields(url: str, schema: pa.Schema, settings: ReadSettings) -> Fields:
+    """The fields to read. InputError unless ``schema`` has them."""
     fields = fields_of({field.name: [] if _is_list(field.type) else None for field in schema}, settings)
     check_names(url, schema.names, fields)
-    text = kind = schema.field(fields.text).type
-    for _ in range(2):
-        text = text.value_type if _is_list(text) else text
-    if not _is_string(text):
-        raise InputError(
-            url, f"its field {fields.text!r} is {kind}, not a string or a list of strings: name another with --text-field"
-        )
-    kind = schema.field(fields.own_id).type if fields.own_id else pa.string()
-    if not (_is_string(kind) or pa.types.is_integer(kind)):
-        raise InputError(url, f"its field {fields.own_id!r} is {kind}, not a string or an integer: name another with --id-field")
     return fields
 
 
@@ -70,50 +60,39 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _is_string(kind: pa.DataType) -> bool:
-    types = pa.types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
-    return any(is_kind(kind) for is_kind in tests)
-
-
 def _values(column: pa.Array) -> list[Any]:
-    """Values of a column; a string that is not UTF-8 comes as bytes."""
+    """Values of a column; bytes in place of one in which a string is not UTF-8."""
     column = column.cast(_readable(column.type), safe=False)
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        return [_decoded(value) for value in column.cast(_readable(column.type, text=pa.large_binary())).to_pylist()]
+        return [_value(scalar) for scalar in column]
 
 
-def _decoded(value: Any) -> Any:
-    """A value with its bytes as strings, where they are UTF-8."""
-    if isinstance(value, list):
-        return [_decoded(inner) for inner in value]
-    if isinstance(value, dict):
-        return {name: _decoded(inner) for name, inner in value.items()}
-    with suppress(UnicodeDecodeError):
-        return value.decode() if isinstance(value, bytes) else value
-    return value
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as error:
+        return bytes(error.object)
 
 
-def _readable(kind: pa.DataType, text: pa.DataType | None = None) -> pa.DataType:
-    """A type whose values Python has: it knows no nanoseconds. ``text``: in place of types of strings."""
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """A type whose values Python has: it knows no nanoseconds, and bytes are read as text."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if text is not None and _is_string(kind):
-        return text
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.large_string()
     if _is_list(kind):
-        return pa.large_list(kind.value_field.with_type(_readable(kind.value_type, text)))
+        return pa.large_list(kind.value_field.with_type(_readable(kind.value_type)))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_readable(field.type, text)) for field in kind])
+        return pa.struct([field.with_type(_readable(field.type)) for field in kind])
     return kind
 
 
 def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     with source.open() as opened, _input_errors(source.url):
         file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        fields = check_fields(source.url, file.schema_arrow, settings)
+        fields = _fields(source.url, file.schema_arrow, settings)
         wanted = {*fields, *(field.field for field in settings.fields)}
         columns = [name for name in file.schema_arrow.names if name in wanted]
         split, n_groups = source.split, file.metadata.num_row_groups

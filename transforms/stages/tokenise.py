@@ -200,9 +200,8 @@ def tokenise_task(
     ends_in = InDocument(0)
     errors: list[InputError] = []
     skip = SkipKnown(root, settings)
-    tokenizer = tokenizers.get(settings.tokenizer, task.splits[0].format)  # a task's splits are of one format
     for split in task.splits:
-        source, records = open_split(split, settings, storage_options, root, tokenizer)
+        source, records = open_split(split, settings, storage_options, root)
         try:
             for record in skip.new(records):
                 part.add(record, split.url)

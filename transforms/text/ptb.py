@@ -1,23 +1,14 @@
-"""Penn Treebank tokens of running text, as the 1-Billion-Word benchmark has them: rules, and a table of what they make of words.
+"""Penn Treebank tokens of running text, as the 1-Billion-Word benchmark has them.
 
 The tokens are by definition those of `tokens_by_rules`: ``do n't``, ``John 's``, brackets as they are, ``"`` for every double
 quote, straight single quotes with an opening one as a token of its own, ``--`` for dashes, ``...`` for an ellipsis, a full stop
-always split off at the end. That is thirty searches of the whole sentence; most words are the same few. So the rules are asked
-about a word once, between two others, because none of them looks from a word across a space, but for three things:
-
-- ``. . .`` is one token: where a full stop follows a full stop and a space, the rules read the whole sentence;
-- the full stop at the end may stand before brackets, quotes and spaces: from the last piece with a letter or digit on, the rules
-  read what is there up to the end;
-- a quote or a dash at the very beginning may be another one than after a space: the rules read that piece as the first.
-
-The shape of most words that are new says which tokens they are, without the rules (`_PLAIN`). The tests hold all of it against
-the rules over the whole sentence (`tests/transforms/test_ptb.py`).
+always split off at the end. That is thirty searches of the whole sentence. Where the shape of every word says which tokens it
+is (`_PLAIN`), as in most sentences, they are spared. The tests hold this against the rules (`tests/transforms/test_ptb.py`).
 """
 
 import re
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
-from itertools import chain
+from functools import cache
 
 from transforms.text.sentences import sentence_spans, without_time_limit
 
@@ -71,44 +62,24 @@ _PLAIN = re.compile(
     rf"""([(\[{{"$#]*) ({_PART}(?:(?:[./-]|[,:](?=[0-9])){_PART})*\.?) ('[sS])? ([;?!%)\]}}"]*+(?:[,:][;?!%)\]}}"]*+)?)""",
     re.VERBOSE,
 )
-_HAS_WORD = re.compile(r"\w")
-MOST = 1 << 16  # pieces in each table
-LONGEST = 64  # characters of a piece in a table
 
 
-def _piece_tokens(piece: str, *, before: bool, after: bool) -> list[str]:
-    """Tokens of a piece of a sentence, where something stands ``before`` and ``after`` it or nothing does."""
-    ends = not after and piece.endswith(".") and not piece.endswith("..")
-    if plain := _PLAIN.fullmatch(piece[:-1] if ends else piece):
-        first, word, clitic, last = plain.groups("")
-        if after or ends or not word.endswith("."):
-            return [*first, word, *([clitic] if clitic else []), *last, *(["."] if ends else [])]
-    found = tokens_by_rules(" ".join((*["a"] * before, piece, *["a"] * after)))
-    return found[before : len(found) - after]
-
-
-def _table(*, before: bool, after: bool) -> Callable[[str], list[str]]:
-    return lru_cache(MOST)(partial(_piece_tokens, before=before, after=after))
-
-
-class PennTreebank:
-    """A tokeniser, with tables of the pieces that it met. What they hold never shows in the tokens."""
-
-    def __init__(self) -> None:
-        self._first, self._inner = _table(before=False, after=True), _table(before=True, after=True)
-        self._last = _table(before=True, after=False)
-
-    def sentence(self, text: str) -> list[str]:
-        """Tokens of one sentence: those of `tokens_by_rules`."""
-        pieces = text.split(" ")
-        last = len(pieces) - 1
-        while last and not _HAS_WORD.search(pieces[last]):
-            last -= 1
-        if not last or ". ." in text or text.endswith(" ") or max(map(len, pieces)) > LONGEST:
+def sentence_tokens(text: str) -> list[str]:
+    """Tokens of one sentence: those of `tokens_by_rules`."""
+    *inner, last = text.split(" ")
+    ends = last.endswith(".") and not last.endswith("..")
+    tokens: list[str] = []
+    for piece in (*inner, last[:-1] if ends else last):
+        plain = _PLAIN.fullmatch(piece)
+        if plain is None:
             return tokens_by_rules(text)
-        inner = chain.from_iterable(map(self._inner, pieces[1:last]))
-        return [*self._first(pieces[0]), *inner, *self._last(" ".join(pieces[last:]))]
+        first, word, clitic, marks = plain.groups("")
+        tokens += (*first, word, *([clitic] if clitic else []), *marks)
+    if not inner or (word.endswith(".") and not ends):  # a quote at the beginning, a full stop at the end
+        return tokens_by_rules(text)
+    return [*tokens, "."] if ends else tokens
 
-    def record(self, text: str) -> list[str]:
-        """Tokens of a record; where it holds several sentences, the full stop of each is a token."""
-        return [token for start, stop in sentence_spans(text) for token in self.sentence(text[start:stop])]
+
+def record_tokens(text: str) -> list[str]:
+    """Tokens of a record; where it holds several sentences, the full stop of each is a token."""
+    return [token for start, stop in sentence_spans(text) for token in sentence_tokens(text[start:stop])]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from transforms.inputs.records import FIELD_FORMATS
-from transforms.text.ptb import PennTreebank
+from transforms.text import ptb
 
 Tokenize = Callable[[str], list[str]]
 
@@ -48,8 +48,7 @@ def get(name: str, input_format: str) -> Tokenizer:
     """The tokenizer of `name_for`."""
     name = name_for(name, input_format)
     if name == "ptb":
-        treebank = PennTreebank()
-        return Tokenizer(treebank.record, treebank.sentence)
+        return Tokenizer(ptb.record_tokens, ptb.sentence_tokens)
     split = whitespace if name == "whitespace" else str.split
     return Tokenizer(split, split)
 
