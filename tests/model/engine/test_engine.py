@@ -12,7 +12,7 @@ import torch
 
 from model.engine import cpu, products, word_vectors
 from model.engine.cell import select_cell
-from model.engine.embedder import Embedder, EngineSettings
+from model.engine.embedder import Embedder, EngineSettings, Text
 from model.files.registry import SMALL_OPTIONS, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
@@ -332,9 +332,10 @@ def test_a_call_tells_how_long_the_device_waited_for_it(small: BiLMWeights, warm
 
 def test_nothing_in_nothing_out(tiny: BiLMWeights) -> None:
     embedder = Embedder(tiny, StartState.zero(tiny.options), CPU)
+    nothings: list[Text | list[list[str]]] = [[], [[]], part_of([["a"]], [1], [1])]
     for boundaries in (False, True):
-        for requests in ([], [[]], part_of([["a"]], [1], [1])):
-            assert embedder.embed(requests, boundaries=boundaries).shape == (0, 7, 8)
+        for nothing in nothings:
+            assert embedder.embed(nothing, boundaries=boundaries).shape == (0, 7, 8)
 
 
 @pytest.mark.parametrize(
