@@ -169,7 +169,7 @@ def for_training(store: stores.Store) -> None:
             SENTENCES,
         ),
     }
-    works = {(kind, side): both[side] for kind, both in kinds.items() for side in (0, 1)}
+    works = {(kind, side): work for kind, both in kinds.items() for side, work in enumerate(both[:2])}
     taken = in_turns(works, ROUNDS, clock=time.process_time)
     title = f"datasets of 5 x {store.channels} beside the store: a scan's sentences are copied one by one for the stream's"
     table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", label_width=36)

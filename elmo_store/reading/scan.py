@@ -32,8 +32,8 @@ def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int],
             spans = store.spans(held)
             edges = [*spans[::n_sentences, 0].tolist(), int(spans[-1, 1])]
             for start, (low, high) in zip(range(0, len(held), n_sentences), pairwise(edges), strict=True):
-                own = slice(start, start + n_sentences)
-                yield held[own], spans[own], store.read_span(states, low, high, raw, False)
+                stop = start + n_sentences
+                yield held[start:stop], spans[start:stop], store.read_span(states, low, high, raw, False)
         return
 
     def rows_of(spans: Int64) -> Any:
