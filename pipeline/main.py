@@ -97,7 +97,7 @@ def _command(asked: str, arguments: list[str]) -> int:
         logs.configure()  # before the import: Beam talks while it is imported
         from pipeline.runners.beam_options import split_arguments
 
-        arguments, beam_args = split_arguments(arguments, known)
+        arguments, beam_args = split_arguments(arguments)
     args = subparser.parse_args(arguments, argparse.Namespace(command=asked, beam_args=beam_args))
     _check_no_option_is_empty(subparser, args)
     command.check(args)

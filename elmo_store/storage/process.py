@@ -11,27 +11,26 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 ABANDONED_SECONDS = 86_400.0  # a temporary file so old is nobody's, whichever machine it is of
 _FOLDER_PREFIX = "elmo-store-"
-# Run by a process that outlives a SIGKILL of this one; its input ends when this one does.
-_GUARD = """
-import os, signal, sys, time
-group, seconds = int(sys.argv[1]), float(sys.argv[2])
-sys.stdin.read()
-os.killpg(group, signal.SIGTERM)
-time.sleep(seconds)
-os.killpg(group, signal.SIGKILL)
+# A shell's, which outlives a SIGKILL of this process: runs a command, which it asks to end when its own input ends, held by this
+# process, and kills 10 s later.
+_HELD = """"$@" </dev/null &
+exec >/dev/null 2>&1
+cat
+kill $!
+for _ in $(seq 100); do kill -0 $! || exit; sleep 0.1; done
+kill -9 $!
 """
-GUARD_SECONDS = 10.0  # between the two
 _TAG = re.compile(r"([0-9a-f]{8})\.([0-9]{1,10})\.([0-9]{0,20})-")
 
 
@@ -102,17 +101,21 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def ended_with_this_process(group: int) -> Iterator[None]:
-    """Within the block the process group ``group`` is asked to end, then killed, once this process ends, even by SIGKILL."""
-    guard = subprocess.Popen(
-        [sys.executable, "-ISc", _GUARD, str(group), str(GUARD_SECONDS)],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+def held(command: Sequence[str]) -> Iterator[IO[bytes]]:
+    """Within the block run a program in a session of its own; its output. It ends with the block, and with this process, however
+    that ends: asked first, then killed.
+    """
+    process = subprocess.Popen(
+        ["sh", "-c", _HELD, "sh", *command],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        yield
+        yield process.stdout
     finally:
-        guard.kill()
-        guard.communicate()
+        process.stdin.close()
+        process.wait()
 
 
 @lru_cache(1)

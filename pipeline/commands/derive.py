@@ -124,16 +124,17 @@ def _mix(args: argparse.Namespace) -> int:
     if not args.beam_args:
         return _pool(args)
     from pipeline.jobs import pool_job
-    from pipeline.runners import preflight
+    from pipeline.jobs.preflight import check_reach
+    from pipeline.jobs.runner import opened
     from pipeline.runners.beam_options import name_job
     from pipeline.runners.submission import template_of
 
-    with preflight.opened(args.beam_args) as runner:
+    with opened(args.beam_args) as runner:
         if template_of(runner):
             raise CommandError(Exit.BAD_USAGE, "--pool takes its files from workers while they run, and can't leave a template")
-        name_job(runner, args.command, args.output, uuid.uuid4().hex)
+        name_job(runner, args.command, uuid.uuid4().hex)
         touched = _mix_touches(args)
-        preflight.check_reach(runner, [touched.reads[0], *touched.writes], shared_disk=args.shared_disk)
+        check_reach(runner, [touched.reads[0], *touched.writes], shared_disk=args.shared_disk)
         source = locations.open_store(args.source, args.storage_options)
         return _pool(args, workers=partial(pool_job.on_runner, runner, source))
 

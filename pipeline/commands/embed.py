@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.command import Command
-from pipeline.cli.exit_codes import Exit
+from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs import spec
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def _run(args: argparse.Namespace) -> int:
     from pipeline.jobs.embed_input import STDIN
     from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
     from pipeline.jobs.run import Running, complete_already, run_to_end
-    from pipeline.runners import beam_options, preflight
+    from pipeline.jobs.runner import opened as opened_runner
 
     beam_args = args.beam_args
     if options.workers is not None:
-        beam_args = beam_options.with_local_workers(beam_args, options.workers)
+        beam_args = _with_local_workers(beam_args, options.workers)
     waits = not options.no_wait
-    with preflight.opened(beam_args, wait=waits) as runner:
+    with opened_runner(beam_args, wait=waits) as runner:
 
         def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, OpenedJob]:
             opened = open_job(options, runner, loading)
@@ -63,6 +63,17 @@ def _run(args: argparse.Namespace) -> int:
     if options.into and code == Exit.COMPLETE:
         _add_member(options, options.into, opened)
     return Exit.INCOMPLETE if code is None else code
+
+
+def _with_local_workers(beam_args: list[str], workers: int) -> list[str]:
+    """Beam's arguments for so many worker processes of this machine. CommandError (bad usage) for a runner elsewhere."""
+    from pipeline.runners.beam_options import is_local, pipeline_options, runner_name
+
+    options = pipeline_options(beam_args)
+    if not is_local(options):
+        raise CommandError(Exit.BAD_USAGE, f"--workers is of this machine; {runner_name(options)} has its own option for it")
+    completed = [*beam_args, f"--direct_num_workers={workers}"]
+    return [*completed, "--direct_running_mode=multi_processing"] if workers > 1 else completed
 
 
 def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> None:

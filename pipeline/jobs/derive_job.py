@@ -25,9 +25,10 @@ from elmo_store.writer import as_one, inputs_of
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import open_store
 from pipeline.jobs.output import LeaseTerms, claim, put_start, versions
+from pipeline.jobs.preflight import check_reach
 from pipeline.jobs.run import Running, complete_already, run_to_end
+from pipeline.jobs.runner import opened
 from pipeline.jobs.spec import STORES
-from pipeline.runners import preflight
 from pipeline.runners.beam_options import ends_with_command, is_local
 from pipeline.runners.flink import address_of
 from transforms.runtime.owner import owned
@@ -66,9 +67,9 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
     """
     waits = not args.no_wait
     source, target = open_store(args.source, args.storage_options), Root(args.output, args.storage_options)
-    with preflight.opened(args.beam_args, wait=waits) as runner:
+    with opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
-        preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
+        check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
         terms = LeaseTerms(is_local(runner), ends_with_command(runner), waits, args.take_over, address_of(runner))
 

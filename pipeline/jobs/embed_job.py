@@ -28,19 +28,26 @@ from pipeline.cli.locations import reach
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import JobModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, put_start
-from pipeline.jobs.preflight import SKIP_VERSION, added_before, check_input, decided, member_of, new_manifest, skip_version
+from pipeline.jobs.preflight import (
+    SKIP_VERSION,
+    added_before,
+    check_input,
+    check_reach,
+    decided,
+    member_of,
+    new_manifest,
+    skip_version,
+)
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import (
     ENGINES,
     cores,
     ends_with_command,
     is_local,
-    n_local_processes,
     n_workers,
     runner_name,
 )
 from pipeline.runners.flink import address_of
-from pipeline.runners.preflight import check_reach
 from transforms.inputs.records import Split, describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import gathered, spread
@@ -141,7 +148,7 @@ def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMod
             own = replace(job, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
             started = replace(started, start_state=StartStateInfo(state.kind, state.sha256))
             _put_start(own, started, state, source, model, terms)
-            if terms.local and n_local_processes(runner) == 1:
+            if terms.local and n_workers(runner) == 1:
                 build_ahead(own, model.weights, state)
             return own
 

@@ -15,7 +15,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.run import explain
 from pipeline.progress.repeated import repeated
 from pipeline.progress.troubles import told
-from pipeline.runners.submission import pipeline_of, submit
+from pipeline.runners.submission import submit
 from transforms.runtime.ended import introduce
 from transforms.runtime.wiring import spread
 
@@ -51,7 +51,7 @@ def on_runner(options: PipelineOptions, source: Store, tasks: Sequence[FileTask]
     job = None
     try:
         with repeated(look, LOOK_SECONDS, "progress"):
-            job = submit(pipeline_of(MakeFiles(source, tasks), options), options)
+            job = submit(MakeFiles(source, tasks), options)
             with told(output, job.members) if job.id else nullcontext():
                 job.wait()
     except KeyboardInterrupt:

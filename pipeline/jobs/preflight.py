@@ -1,10 +1,11 @@
-"""What is looked at before an ``embed`` job begins: checks that return what they read, of which nothing is written.
+"""What is looked at before a job begins: checks that return what they read, of which nothing is written.
 
 Each raises CommandError for what the user can mend.
 """
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -37,6 +38,23 @@ def check_input(source: Input, output: Location) -> None:
     """OverlapError if a file of the input lies in the output: a link in a folder may hide that."""
     urls = () if source.stdin else (split.url for split in source.splits)
     check_outside(output, "input", urls, source.storage_options)
+
+
+def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool) -> None:
+    """CommandError for a location that the runner's workers can't reach.
+
+    ``shared_disk``: the user says that every worker sees local paths as this machine does.
+    """
+    if shared_disk or is_local(options):
+        return
+    for location in locations:
+        scheme, separator, _ = location.url.partition("://")
+        if not separator or scheme in ("file", "local", "memory"):
+            raise CommandError(
+                Exit.BAD_LOCATION,
+                f"the {location} is a path of this machine, and {runner_name(options)}'s workers run on others: give a URL "
+                "that they reach too (gs://…, s3://…), or --shared-disk if every worker has this path mounted",
+            )
 
 
 def decided(options: EmbedOptions, runner: PipelineOptions | None = None) -> EmbedOptions:

@@ -1,12 +1,15 @@
 """A job at work: run its pipeline with progress on the screen, then the summary or why work is left. Exit codes as `Exit`."""
 
+import re
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -26,15 +29,8 @@ from pipeline.progress.bars import Screen, shown
 from pipeline.progress.summary import next_steps, summary
 from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import is_local, name_job
-from pipeline.runners.flink import OrphanedJob, address_of
-from pipeline.runners.submission import (
-    SubmittedJob,
-    pipeline_of,
-    remove_shared_files,
-    submit,
-    template_of,
-    worker_error,
-)
+from pipeline.runners.flink import address_of
+from pipeline.runners.submission import SubmittedJob, submit, template_of
 from transforms.runtime.ended import WorkerEnd, described, read_ends
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY
 
@@ -94,7 +90,8 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) ->
         new_owner = holder.lost_to
         (holder.leave if running.keeps_lease else holder.end)()
         if is_local(running.options) and not running.keeps_lease:
-            remove_shared_files(holder.run)
+            for path in Path(tempfile.gettempdir()).glob(f"elmo-store-{holder.run}*"):
+                path.unlink(missing_ok=True)  # by which processes of this machine found the model; Beam leaves them
     if new_owner is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
     if holder.gave_up:  # what a cancelled job says of itself tells less
@@ -129,11 +126,10 @@ def _ended(running: Running, seconds: float, *, orphan: bool) -> Exit | None:
 def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) -> bool:
     """Hand the job to its runner, and wait for its end; False if it goes on, or begins, without this command."""
     options = running.options
-    name_job(options, running.command, str(running.root), running.holder.run)
-    pipeline = pipeline_of(transform, options) if transform else None
+    name_job(options, running.command, running.holder.run)
     try:
-        orphan = OrphanedJob(address_of(options) or "", running.holder.job)
-        job = running.job = submit(pipeline, options) if pipeline else SubmittedJob(orphan, options)
+        job = submit(transform, options) if transform else SubmittedJob(None, options, running.holder.job)
+        running.job = job
         if template := template_of(options):
             running.keeps_lease = True  # for whoever runs it
             print(f"the job as a template: {template}. The unfinished store is at {running.root}.")
@@ -269,3 +265,14 @@ def _deaths(root: Root, wait_seconds: float) -> Collection[WorkerEnd]:
 
 def _said(failure: Exception) -> str:
     return worker_error(str(failure)) or repr(failure)
+
+
+def worker_error(text: str) -> str:
+    """What happened, out of a runner's message: a worker's exception, a missing program, or its first line and its last cause."""
+    _, begins, trace = text.rpartition("Traceback (most recent call last):")
+    if begins and (own := re.search(r"^[\w.]+(: .*|)$(\n(?!\s+at |$).*)*", trace, re.MULTILINE)):
+        return own[0]
+    if program := re.search(r'Cannot run program ".*', text):
+        return program[0]
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. )", line)]
+    return "\n".join(dict.fromkeys([*lines[:1], *lines[-1:]]))

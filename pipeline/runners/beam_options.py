@@ -1,16 +1,10 @@
-"""Beam's options on our command line: set apart from ours, completed with our defaults. What they may be is Beam's to check.
-
-Beam's options are those that the installed SDK's option classes declare, and for an engine with a job service also
-``--name=value`` that nobody here knows: the service may.
-"""
+"""Beam's options on our command line: set apart from ours, completed with our defaults. What they may be is Beam's to check."""
 
 import argparse
-import difflib
 import json
 import os
-import re
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from apache_beam.options.pipeline_options import (
@@ -36,8 +30,7 @@ DEFAULTS: Mapping[str, Sequence[str]] = {  # what is given later counts
     # A worker is kept for the next stage, which would import everything anew. So is one that died: what comes after 3 s, as
     # deploy/flink/config.yaml has it, gets another one.
     "FlinkRunner": ["--execution_mode_for_batch=BATCH_FORCED", "--environment_cache_millis=1500"],
-    # One process a machine (not one a vCPU) and one thread in it (not 12): it holds one model, whose engine uses every core, and
-    # no tasks that wait for it.
+    # One process a machine (not one a vCPU) and one thread in it (not 12): it holds one model, whose engine uses every core.
     "DataflowRunner": ["--experiments=no_use_multiple_sdk_containers", "--number_of_worker_harness_threads=1"],
 }
 # Of Spark, where what watches our own program of a worker ends the executor with it (`deploy.cluster.watched`): none is kept that
@@ -45,8 +38,6 @@ DEFAULTS: Mapping[str, Sequence[str]] = {  # what is given later counts
 SPARK_CACHE_MILLIS = 60_000
 WORKER_PROGRAM = json.dumps({"command": "elmo-store-worker"})  # of a PROCESS environment
 UNKNOWN_WORKERS = 32  # how many a cluster has where nobody says
-NEARLY = 0.9  # a name that is as much like one of Beam's is that one, misspelled
-NAME_LENGTH = 32  # of an output in its job's name
 
 
 class LauncherOptions(PipelineOptions):
@@ -61,66 +52,41 @@ class LauncherOptions(PipelineOptions):
         parser.add_argument("--launcher_drives", action="store_true", help=argparse.SUPPRESS)
 
 
-@cache
-def _beams_parser() -> argparse.ArgumentParser:
-    parser = _BeamArgumentParser(
-        prog="elmo-store", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False, conflict_handler="resolve"
-    )
-    for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
-        options._add_argparse_args(parser)
-    return parser
-
-
 def beam_flags() -> Mapping[str, bool]:
     """Every option string that Beam's option classes declare → whether a value follows it."""
-    return {name: action.nargs != 0 for action in _beams_parser()._actions for name in action.option_strings}
+    parser = _BeamArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
+        options._add_argparse_args(parser)
+    return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
 
 
-def split_arguments(arguments: Sequence[str], ours: Collection[str]) -> tuple[list[str], list[str]]:
-    """Our arguments and Beam's, each in order.
-
-    ``ours``: every option string of our command. If the runner has a job service, ``--name=value`` in Beam's spelling
-    (no dash inside) that is in neither list goes to the service, unless it is nearly one of Beam's: then it stays among ours, of
-    which none has such a name.
-    """
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our arguments and Beam's, each in order."""
     flags = beam_flags()
     own: list[str] = []
     beams: list[str] = []
     rest = iter(arguments)
     for argument in rest:
         name, equals, _ = argument.partition("=")
-        if name in flags:
-            beams.append(argument)
-            if flags[name] and not equals and (value := next(rest, None)) is not None:
-                beams.append(value)
-        elif equals and name not in ours and _may_be_the_services(name, flags) and _runner_of(arguments) in ENGINES:
-            beams.append(argument)
-        else:
+        if name not in flags:
             own.append(argument)
+            continue
+        beams.append(argument)
+        if flags[name] and not equals and (value := next(rest, None)) is not None:
+            beams.append(value)
     return own, beams
 
 
-def _may_be_the_services(name: str, flags: Collection[str]) -> bool:
-    """Whether ``name`` has Beam's spelling and is not nearly one of ``flags``."""
-    return bool(re.fullmatch(r"--\w+", name)) and not difflib.get_close_matches(name, flags, 1, NEARLY)
+def runner_name(options: PipelineOptions) -> str:
+    """The class name of the runner, such as FlinkRunner: Beam takes it in any case, without the word Runner, by its full path.
 
-
-def _runner_of(arguments: Sequence[str]) -> str:
-    return _class_name(_beams_parser().parse_known_args(arguments)[0].runner or LOCAL_RUNNER)
-
-
-@cache
-def _class_name(runner: str) -> str:
-    """One spelling for a runner that Beam takes in any case, without the word Runner or by its full path."""
+    CommandError (bad usage) for one that can't be imported.
+    """
+    runner = options.view_as(StandardOptions).runner
     try:
         return type(create_runner(runner)).__name__
     except (ImportError, ValueError, AttributeError) as error:
         raise CommandError(Exit.BAD_USAGE, f"--runner={runner} can't be used: {error}") from error
-
-
-def runner_name(options: PipelineOptions) -> str:
-    """The class name of the runner, such as FlinkRunner. CommandError (bad usage) for one that can't be imported."""
-    return _class_name(options.view_as(StandardOptions).runner)
 
 
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
@@ -129,37 +95,28 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     No types inferred, half the time of a small job's start; the local runner by name; on clusters our worker program.
     SystemExit (bad usage) for a value that Beam does not take.
     """
-    name = _runner_of(beam_args)
-    ours = ["--no_pipeline_type_check", f"--runner={LOCAL_RUNNER}", *DEFAULTS.get(name, ())]
-    options = PipelineOptions([*ours, *beam_args])
+    given = [f"--runner={LOCAL_RUNNER}", *beam_args]
+    name = runner_name(PipelineOptions(given))
+    options = PipelineOptions(["--no_pipeline_type_check", *DEFAULTS.get(name, ()), *given])
     options.view_as(LauncherOptions).launcher_versions = own_versions()
     portable = options.view_as(PortableOptions)
-    if name in ENGINES and portable.environment_type is None:
-        create_runner(name).default_environment(options)  # sets LOOPBACK where the engine is this machine's
-    if name in ENGINES and portable.environment_type is None:
-        portable.environment_type, portable.environment_config = "PROCESS", WORKER_PROGRAM
+    if name not in ENGINES:
+        return options
+    if portable.environment_type is None and portable.job_endpoint is None:
+        with suppress(Exception):  # which the preflight meets again, and tells
+            create_runner(name).default_environment(options)  # sets LOOPBACK where the engine is this machine's
+    portable.environment_type = portable.environment_type or "PROCESS"
+    if portable.environment_type == "PROCESS" and not portable.environment_config and not portable.environment_options:
+        portable.environment_config = WORKER_PROGRAM
         if name == "SparkRunner":
             portable.environment_cache_millis = portable.environment_cache_millis or SPARK_CACHE_MILLIS
     return options
 
 
-def name_job(options: PipelineOptions, command: str, output: str, run: str) -> None:
-    """Call a job without a name by its output, for an engine's console: letters, digits and dashes, Dataflow's rule.
-
-    ``run``: the output's lease names it too.
-    """
+def name_job(options: PipelineOptions, command: str, run: str) -> None:
+    """Call a job without a name by its ``run``, for an engine's console: the lease of the output names it too."""
     google = options.view_as(GoogleCloudOptions)  # whose name every runner takes
-    words = re.findall("[a-z0-9]+", f"elmo-store {command} {output.lower()[-NAME_LENGTH:]} {run[:8]}")
-    google.job_name = google.job_name or "-".join(words)
-
-
-def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
-    """Beam's arguments for so many worker processes of this machine. CommandError (bad usage) for a runner elsewhere."""
-    options = pipeline_options(beam_args)
-    if not is_local(options):
-        raise CommandError(Exit.BAD_USAGE, f"--workers is of this machine; {runner_name(options)} has its own option for it")
-    completed = [*beam_args, f"--direct_num_workers={workers}"]
-    return [*completed, "--direct_running_mode=multi_processing"] if workers > 1 else completed
+    google.job_name = google.job_name or f"elmo-store-{command}-{run[:8]}"
 
 
 def ends_with_command(options: PipelineOptions) -> bool:
@@ -174,21 +131,13 @@ def is_local(options: PipelineOptions) -> bool:
 
 def n_workers(options: PipelineOptions) -> int:
     """Worker processes that embed at once, as far as ``options`` say."""
+    direct, worker = options.view_as(DirectOptions), options.view_as(WorkerOptions)
     if is_local(options):
-        return n_local_processes(options)
-    worker = options.view_as(WorkerOptions)
+        return int(direct.direct_num_workers) or cores() if direct.direct_running_mode == "multi_processing" else 1
     if runner_name(options) == "DataflowRunner":
         return int(worker.max_num_workers or worker.num_workers or UNKNOWN_WORKERS)
     parallelism = int(options.view_as(FlinkRunnerOptions).parallelism)  # Spark's too
     return parallelism if parallelism > 0 else UNKNOWN_WORKERS
-
-
-def n_local_processes(options: PipelineOptions) -> int:
-    """Worker processes that share this machine's cores: 1 unless Beam's multi_processing mode asks for more."""
-    direct = options.view_as(DirectOptions)
-    if not is_local(options) or direct.direct_running_mode != "multi_processing":
-        return 1
-    return int(direct.direct_num_workers) or cores()
 
 
 def cores() -> int:

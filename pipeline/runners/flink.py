@@ -4,21 +4,23 @@ import json
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
 
+from elmo_store.storage.retrying import retry
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import is_local, runner_name
 
 ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})  # Flink's words
 PAGES = "/#/"  # what follows the REST service's address in that of a page
 ANSWER_SECONDS = 15.0
-LOOK_SECONDS, LOOKS_WITHOUT_ANSWER = 2.0, 5  # at a job that is followed; a look without an answer takes up to ANSWER_SECONDS
-PAGE_SECONDS = 60.0  # that a job takes from its submission to Flink's list, on a busy machine
+LOOK_SECONDS = 0.5
+LIST_SECONDS = 60.0  # that a job takes from its submission to Flink's list, on a busy machine
 
 
 def address_of(options: PipelineOptions) -> str | None:
@@ -50,13 +52,10 @@ def members(address: str) -> dict[str, str]:
     return {manager["id"]: str(urllib.parse.urlsplit(str(manager["path"])).hostname) for manager in managers}
 
 
-def page_of(address: str, job_id: str, goes_on: Callable[[], bool] = lambda: True) -> str:
-    """The page of a job, which Flink lists some seconds after its submission if it ``goes_on``; Flink's own where it does not."""
-    end = time.monotonic() + PAGE_SECONDS
+def page_of(address: str, job_id: str) -> str:
+    """The page of a job; Flink's own where it does not list the job."""
     with suppress(CommandError):
-        while not (jobs := _named(address, job_id)) and goes_on() and time.monotonic() < end:
-            time.sleep(0.5)
-        if jobs:
+        if jobs := _listed(address, job_id):
             return f"{address}{PAGES}job/running/{jobs[0]['jid']}/overview"
     return f"{address}{PAGES}overview"
 
@@ -75,36 +74,39 @@ def cancel(address: str, job_id: str) -> bool:
     return bool(jobs)
 
 
-class OrphanedJob:
-    """A job whose command is gone, as Beam's PipelineResult would have it."""
-
-    def __init__(self, address: str, job_id: str) -> None:
-        self._address, self._job_id = address, job_id
-
-    def wait_until_finish(self) -> None:
-        """Return when it has ended. RuntimeError with what Flink says of its failure, or where Flink answers no more."""
-        failed_looks = 0
-        while failed_looks < LOOKS_WITHOUT_ANSWER:
+def follow(address: str, job_id: str) -> bool:
+    """Return when a job has ended; whether Flink knew it. RuntimeError with what Flink says of its failure, or if it is lost."""
+    try:
+        jobs = _listed(address, job_id)
+        while any(job["state"] not in ENDED for job in jobs):
             time.sleep(LOOK_SECONDS)
-            try:
-                if not running(self._address, self._job_id):
-                    break
-                failed_looks = 0
-            except CommandError:
-                failed_looks += 1
-        for job in _named(self._address, self._job_id):
+            jobs = retry(partial(_named, address, job_id), local=False)
+        for job in jobs:
             if job["state"] != "FINISHED":
-                said = answer(self._address, f"jobs/{job['jid']}/exceptions").get("root-exception")
+                said = answer(address, f"jobs/{job['jid']}/exceptions").get("root-exception")
                 raise RuntimeError(said or f"Flink's job is {job['state']}")
+    except CommandError as error:
+        lost = "its JobManager is lost, and with it the job unless another one goes on"
+        raise RuntimeError(f"no Flink answers at {address} ({error.__cause__}): {lost}") from error
+    return bool(jobs)
 
 
-def answer(address: str, path: str, remedy: str = "give its REST address, --flink_master=HOST:8081") -> Any:
-    """What Flink's REST service says. CommandError (bad location) with ``remedy`` if it says nothing sensible."""
+def answer(address: str, path: str) -> Any:
+    """What Flink's REST service says. CommandError (bad location) if it says nothing sensible."""
     try:
         with urllib.request.urlopen(f"{address}/{path}", timeout=ANSWER_SECONDS) as reply:
             return json.load(reply)
     except (OSError, ValueError) as error:
+        remedy = "give its REST address, --flink_master=HOST:8081"
         raise CommandError(Exit.BAD_LOCATION, f"no Flink answers at {address} ({error}): {remedy}") from error
+
+
+def _listed(address: str, job_id: str) -> list[Any]:
+    """The jobs of an id, which Flink lists some seconds after the submission."""
+    end = time.monotonic() + LIST_SECONDS
+    while not (jobs := _named(address, job_id)) and time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+    return jobs
 
 
 def _named(address: str, job_id: str) -> list[Any]:

@@ -7,27 +7,23 @@ was written, Ctrl-C would end it before the job could be cancelled, and it would
 import logging
 import re
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions, SparkRunnerOptions
-from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
-from apache_beam.runners.portability.prism_runner import PrismJobServer
-from apache_beam.runners.portability.spark_runner import SparkJarJobServer
+from apache_beam.runners.runner import create_runner
 
-from elmo_store.storage.process import ended_with_this_process, scratch_folder
+from elmo_store.storage.process import held, scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import say
 from pipeline.runners.beam_options import LauncherOptions, runner_name
 
-SERVERS = {"FlinkRunner": FlinkJarJobServer, "PrismRunner": PrismJobServer, "SparkRunner": SparkJarJobServer}
 REMEDY = "give --job_endpoint=HOST:PORT, or its program: --flink_job_server_jar, --spark_job_server_jar or --prism_location"
-START_SECONDS, STOP_SECONDS, ANSWER_SECONDS, MASTER_SECONDS = 120.0, 10.0, 30.0, 5.0
-MESSAGES_THREAD = "wait_until_finish_read"  # Beam's (2.77)
+START_SECONDS, ANSWER_SECONDS = 120.0, 5.0
 LOST_EXECUTOR = re.compile(r"Lost executor (\S+) on ([^\s:]+): (.*)")  # as Spark's driver logs it
 
 log = logging.getLogger("apache_beam.job_service")  # shown where Beam's own log is
@@ -40,86 +36,62 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
     CommandError (bad location) if none can be had; names the remedy.
     """
     portable, name = options.view_as(PortableOptions), runner_name(options)
-    if portable.job_endpoint is not None or name not in SERVERS:
-        if portable.job_endpoint not in (None, "embed"):
-            _wait_for("--job_endpoint", str(portable.job_endpoint), lambda: None, ANSWER_SECONDS)
+    if portable.job_endpoint is not None:
+        _check_answers("--job_endpoint", portable.job_endpoint)
         yield
         return
     scheme, _, masters = str(options.view_as(SparkRunnerOptions).spark_master_url).partition("://")
     if name == "SparkRunner" and scheme == "spark":  # which its driver would try for a minute, once the store is started
-        _wait_for("--spark_master_url", masters, lambda: None, MASTER_SECONDS)
-    quieten_messages()
+        _check_answers("--spark_master_url", masters)
     with scratch_folder() as folder:
         server = options.view_as(JobServerOptions)
         server.artifacts_dir = server.artifacts_dir or str(folder)
-        with _started(name, options) as endpoint:
-            portable.job_endpoint = endpoint
+        with _started(name, options) as portable.job_endpoint:
             options.view_as(LauncherOptions).launcher_drives = name != "FlinkRunner"  # whose JobManager does
             yield
-
-
-def quieten_messages() -> None:
-    """Spare the screen the traceback of Beam's thread that reads a job's messages, which ends when the job service does."""
-    before = threading.excepthook
-
-    def hook(error: threading.ExceptHookArgs) -> None:
-        if error.thread is None or error.thread.name != MESSAGES_THREAD:
-            before(error)
-
-    threading.excepthook = hook
 
 
 @contextmanager
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     say(f"starting Beam's job server for {name} …")
     try:
-        command, endpoint = SERVERS[name](options).subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
-        port = endpoint.rpartition(":")[2]
-        process = subprocess.Popen(
-            [str(part).replace("{{PORT}}", port) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True,  # Ctrl-C is for us: the job is cancelled through this service
-        )  # fmt: skip
+        server = create_runner(name).default_job_server(options)._job_server  # Beam's, and its program where Beam has to fetch it
+        command, endpoint = server.subprocess_cmd_and_endpoint()
     except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
         raise _no_server(name, error) from error
-    threading.Thread(target=pass_on, args=(process.stdout,), name="job service's log", daemon=True).start()
-
-    def check() -> None:
-        if process.poll() is not None:
-            raise _no_server(name, f"it ended with {process.returncode}; --log-level info shows what it said")
-
-    try:
-        with ended_with_this_process(process.pid):
-            _wait_for("--job_endpoint", endpoint, check, START_SECONDS)
-            yield endpoint
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-        process.kill()
-        process.wait()
+    port, said, end = endpoint.rpartition(":")[2], deque[str](maxlen=1), time.monotonic() + START_SECONDS
+    with held([str(part).replace("{{PORT}}", port) for part in command]) as output:
+        reader = threading.Thread(target=pass_on, args=(output, said), name="job service's log", daemon=True)
+        reader.start()
+        while not _answers(endpoint):
+            if not reader.is_alive() or time.monotonic() > end:
+                raise _no_server(name, "".join(said))
+            time.sleep(0.1)
+        yield endpoint
 
 
 def _no_server(name: str, problem: object) -> CommandError:
     return CommandError(Exit.BAD_LOCATION, f"{name}: Beam's job server can't be started ({problem}): {REMEDY}")
 
 
-def _wait_for(option: str, endpoints: str, check: Callable[[], None], seconds: float) -> None:
-    """Return when one of ``endpoints``, HOST:PORT with commas between, takes a connection. CommandError if none does."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        check()
-        for endpoint in endpoints.split(","):
-            host, _, port = endpoint.rpartition(":")
-            with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
-                return
-        time.sleep(0.1)
-    raise CommandError(Exit.BAD_LOCATION, f"nothing answers at {endpoints} ({seconds:.0f} s): start it there, or mend {option}")
+def _check_answers(option: str, endpoints: str) -> None:
+    """CommandError (bad location) unless one of ``endpoints``, HOST:PORT with commas between, takes a connection."""
+    if not any(map(_answers, endpoints.split(","))):
+        raise CommandError(Exit.BAD_LOCATION, f"nothing answers at {endpoints}: start it there, or mend {option}")
 
 
-def pass_on(stream: IO[bytes]) -> None:
-    """Log what the service says, and tell of executors that Spark's driver lost."""
+def _answers(endpoint: str) -> bool:
+    host, _, port = endpoint.rpartition(":")
+    with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS):
+        return True
+    return False
+
+
+def pass_on(stream: IO[bytes], said: deque[str]) -> None:
+    """Log what the service says, keep its last words in ``said``, and tell of executors that Spark's driver lost."""
     for line in stream:
         text = line.decode("utf-8", "replace").rstrip()
         log.info("%s", text)
+        said.append(text)
         if lost := LOST_EXECUTOR.search(text):
             say(f"the engine lost executor {lost[1]} on {lost[2]}: {lost[3]}; its tasks are tried again elsewhere")

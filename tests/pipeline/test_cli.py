@@ -221,7 +221,7 @@ def test_commands_without_beam_take_no_beam_options(capsys: pytest.CaptureFixtur
     ],
 )
 def test_beam_options_are_set_apart_with_their_values(given: list[str], ours: list[str], beams: list[str]) -> None:
-    assert beam_options.split_arguments(given, ()) == (ours, beams)
+    assert beam_options.split_arguments(given) == (ours, beams)
 
 
 def test_no_option_of_ours_hides_one_of_beams() -> None:
@@ -238,8 +238,8 @@ def test_the_local_runner_is_the_default_by_name_and_can_be_overridden() -> None
 
 def test_processes_of_this_machine_share_its_cores() -> None:
     options = beam_options.pipeline_options(["--direct_running_mode=multi_processing", "--direct_num_workers=3"])
-    assert beam_options.n_local_processes(options) == 3
-    assert beam_options.n_local_processes(beam_options.pipeline_options([])) == 1
+    assert beam_options.n_workers(options) == 3
+    assert beam_options.n_workers(beam_options.pipeline_options([])) == 1
 
 
 @pytest.mark.parametrize(

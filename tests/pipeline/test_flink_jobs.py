@@ -1,7 +1,6 @@
 """What Flink's REST service is asked about a job, and to cancel it; against a server with its answers."""
 
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -12,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apache_beam.portability.api import beam_job_api_pb2
 
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, Lease, acquire, launcher_is_gone, put_heartbeat, read_lease
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.jobs.output import LeaseTerms, adopted, take_lease
 from pipeline.runners import flink as rest
-from pipeline.runners.beam_options import pipeline_options
-from pipeline.runners.flink import PAGES, OrphanedJob, cancel, page_of
-from pipeline.runners.submission import SubmittedJob
+from pipeline.runners.flink import PAGES, cancel, follow, page_of
 
 
 class Flink(ThreadingHTTPServer):
@@ -70,7 +66,7 @@ def flink() -> Iterator[Flink]:
 
 def test_a_job_is_shown_and_cancelled_while_it_runs(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page_of(flink.master, "NAME_uuid") == f"{flink.master}/#/job/running/a1/overview"
-    monkeypatch.setattr(rest, "PAGE_SECONDS", 0.0)
+    monkeypatch.setattr(rest, "LIST_SECONDS", 0.0)
     assert page_of(flink.master, "OTHER_uuid") == f"{flink.master}/#/overview"
     assert cancel(flink.master, "NAME_uuid")
     assert flink.cancelled == ["/jobs/a1?mode=cancel"]
@@ -135,31 +131,16 @@ def test_a_launcher_of_another_machine_is_gone_when_its_heartbeat_stays_as_it_is
     assert not launcher_is_gone(root, lease, sleep=lambda _: put_heartbeat(root, LAUNCHER_HEARTBEAT, "a"))
 
 
-def test_what_flink_says_of_a_followed_jobs_failure_is_raised(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rest, "LOOK_SECONDS", 0.01)
+def test_what_flink_says_of_a_jobs_failure_is_raised(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "LIST_SECONDS", 0.0)
     flink.state = "FAILED"
     with pytest.raises(RuntimeError, match="no slot"):
-        OrphanedJob(flink.master, "NAME_uuid").wait_until_finish()
+        follow(flink.master, "NAME_uuid")
     flink.state = "FINISHED"
-    OrphanedJob(flink.master, "NAME_uuid").wait_until_finish()
+    assert follow(flink.master, "NAME_uuid")
+    assert not follow(flink.master, "OTHER_uuid")
 
 
-class Failed:
-    """What Beam's client has of a job that failed: its service's messages, of which it raises the last."""
-
-    def __init__(self, *said: str) -> None:
-        messages = [beam_job_api_pb2.JobMessage(message_text=text) for text in said]
-        self._messages = [beam_job_api_pb2.JobMessagesResponse(message_response=message) for message in messages]
-
-    def wait_until_finish(self) -> None:
-        raise RuntimeError(self._messages[-1].message_response.message_text)
-
-
-def test_a_workers_program_that_can_not_be_run_is_named() -> None:
-    last = "java.io.IOException: error=2, No such file or directory"
-    cause = 'Cannot run program "w": error=2, No such file or directory'
-    options = pipeline_options(["--runner=FlinkRunner"])
-    with pytest.raises(RuntimeError, match=re.escape(cause)):
-        SubmittedJob(Failed(f"Failed\n\tat X\nCaused by: java.io.IOException: {cause}\n\tat Y", last), options).wait()
-    with pytest.raises(RuntimeError, match="ValueError: bad"):
-        SubmittedJob(Failed("ValueError: bad"), options).wait()
+def test_a_job_manager_that_is_lost_is_named() -> None:
+    with pytest.raises(RuntimeError, match=r"no Flink answers at http://127\.0\.0\.1:1 .*: its JobManager is lost"):
+        follow("http://127.0.0.1:1", "NAME_uuid")

@@ -3,14 +3,14 @@
 import io
 import subprocess
 import sys
-import threading
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pipeline.runners.job_service import MESSAGES_THREAD, pass_on, quieten_messages
+from pipeline.runners.job_service import pass_on
 
 SERVICE = """#!{python}
 import os, socket, sys, time
@@ -46,24 +46,8 @@ def test_a_killed_command_leaves_no_job_service_behind(tmp_path: Path) -> None:
             service.kill()
 
 
-def test_beams_thread_that_reads_messages_ends_without_a_traceback_and_others_with_theirs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda error: print("died:", error.thread.name, file=sys.stderr))
-
-    def die() -> None:
-        raise ConnectionError("Socket closed")
-
-    quieten_messages()
-    threads = [threading.Thread(target=die, name=name) for name in (MESSAGES_THREAD, "another")]
-    for thread in threads:
-        thread.start()
-        thread.join()
-    assert capsys.readouterr().err == "died: another\n"
-
-
 def test_an_executor_that_spark_loses_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     line = b"26/01/01 ERROR TaskSchedulerImpl: Lost executor 1 on node-7: Command exited with code 137\n"
-    pass_on(io.BytesIO(b"INFO a\n" + line))
+    pass_on(io.BytesIO(b"INFO a\n" + line), deque())
     said = "the engine lost executor 1 on node-7: Command exited with code 137; its tasks are tried again elsewhere\n"
     assert capsys.readouterr().err == said

@@ -11,29 +11,23 @@ import pytest
 
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.runners import preflight
+from pipeline.jobs.preflight import check_reach
+from pipeline.jobs.run import worker_error
 from pipeline.runners.beam_options import n_workers, pipeline_options, runner_name, split_arguments
 from pipeline.runners.flink import fit_to_cluster
-from pipeline.runners.submission import worker_error
 from tests.pipeline.conftest import Command
-
-OURS = {"--output", "--shard-rows"}
 
 
 @pytest.mark.parametrize(
     ("given", "beams"),
     [
-        (["a", "--runner=FlinkRunner", "--object_reuse=x"], ["--runner=FlinkRunner", "--object_reuse=x"]),
-        (["--object_reuse=x", "a", "--runner", "FlinkRunner"], ["--object_reuse=x", "--runner", "FlinkRunner"]),
-        (["a", "--object_reuse=x"], []),  # no job service: a typing error
-        (["a", "--runner=DataflowRunner", "--wrker_zone=x"], ["--runner=DataflowRunner"]),
-        (["a", "--runner=FlinkRunner", "--shard-rws=64"], ["--runner=FlinkRunner"]),  # not Beam's spelling
-        (["a", "--runner=FlinkRunner", "--flink_mastr=x"], ["--runner=FlinkRunner"]),  # nearly Beam's: a typing error
+        (["a", "--runner=FlinkRunner", "--files_to_stage=x"], ["--runner=FlinkRunner", "--files_to_stage=x"]),  # a job service's
+        (["a", "--runner=FlinkRunner", "--flink_mastr=x"], ["--runner=FlinkRunner"]),
         (["a", "--runner=FlinkRunner", "--output=b"], ["--runner=FlinkRunner"]),
     ],
 )
-def test_options_that_nobody_here_knows_go_to_an_engine_whose_job_service_may(given: list[str], beams: list[str]) -> None:
-    assert split_arguments(given, OURS)[1] == beams
+def test_what_is_neither_beams_nor_a_job_services_stays_ours(given: list[str], beams: list[str]) -> None:
+    assert split_arguments(given)[1] == beams
 
 
 @pytest.mark.parametrize(("more", "millis"), [([], 60_000), (["--environment_type=EXTERNAL"], 0)])
@@ -60,7 +54,7 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
         (["--runner=NoSuchRunner"], "NoSuchRunner"),
         (
             ["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=LOOPBACK"],
-            "nothing answers at localhost:1 ",
+            "nothing answers at localhost:1:",
         ),
         (["--runner=FlinkRunner", "--flink_master=localhost:1"], "no Flink answers"),
         (
@@ -73,14 +67,22 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
         ),
         (["--runner=PrismRunner", "--prism_location=/no/such/prism"], "--prism_location"),
         (["--no-wait"], "ends with this command"),
+        (["--runner=PortableRunner"], "give --job_endpoint=HOST:PORT"),
+        (["--runner=PortableRunner", "--job_endpoint=embed"], "nothing answers at embed"),
+        (["--runner=FlinkRunner", "--environment_type=DOCKER"], "Beam's own image has no elmo-store"),
+        (["--runner=SparkRunner", "--environment_type=EXTERNAL"], "external_service_address"),
+        (["--runner=FlinkRunner", "--environment_type=NONE"], "Unknown environment type: NONE"),
+        (
+            ["--runner=FlinkRunner", "--environment_type=PROCESS", "--environment_config=no JSON"],
+            "can't be used (Expecting value",
+        ),
+        (["--runner=FlinkRunner", "--environment_type=LOOPBACK", "--environment_config=x"], "not compatible"),
+        (["--runner=PrismRunner", "--setup_file=no/such/setup.py"], "no/such/setup.py"),
     ],
 )
 def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
-    options: list[str], words: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    for name in ("ANSWER_SECONDS", "MASTER_SECONDS"):
-        monkeypatch.setattr(f"pipeline.runners.job_service.{name}", 1.0)
+    options: list[str], words: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert embed(tmp_path / "store", *options) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
     err = capsys.readouterr().err
     assert words in err
@@ -92,11 +94,11 @@ def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
 def test_paths_of_this_machine_are_refused_for_workers_on_others(place: str) -> None:
     remote = pipeline_options(["--runner=FlinkRunner", "--flink_master=cluster.example:8081"])
     with pytest.raises(CommandError, match="a path of this machine"):
-        preflight.check_reach(remote, [Location("output", place)], shared_disk=False)
-    preflight.check_reach(remote, [Location("output", place)], shared_disk=True)
-    preflight.check_reach(remote, [Location("output", "s3://bucket/store")], shared_disk=False)
+        check_reach(remote, [Location("output", place)], shared_disk=False)
+    check_reach(remote, [Location("output", place)], shared_disk=True)
+    check_reach(remote, [Location("output", "s3://bucket/store")], shared_disk=False)
     for here in (["--runner=PrismRunner"], ["--runner=SparkRunner", "--spark_master_url=local[2]"], []):
-        preflight.check_reach(pipeline_options(here), [Location("output", place)], shared_disk=False)
+        check_reach(pipeline_options(here), [Location("output", place)], shared_disk=False)
 
 
 @pytest.fixture

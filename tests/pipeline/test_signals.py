@@ -117,8 +117,9 @@ class Uncancelled:
 def test_a_signal_that_ends_the_cancelling_of_a_job_does_not_come_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    job = SubmittedJob(Uncancelled(), PipelineOptions(["--runner=PortableRunner"]), "job-1")
     with as_interrupts():
-        assert not stopped(Root(tmp_path), SubmittedJob(Uncancelled(), PipelineOptions(["--runner=PortableRunner"])), "Ctrl-C")
+        assert not stopped(Root(tmp_path), job, "Ctrl-C")
         waited(1)
     assert "job job-1 could not be cancelled (Interrupt('SIGHUP'))" in capsys.readouterr().err
 
