@@ -52,12 +52,18 @@ class LauncherOptions(PipelineOptions):
         parser.add_argument("--launcher_drives", action="store_true", help=argparse.SUPPRESS)
 
 
-def beam_flags() -> Mapping[str, bool]:
-    """Every option string that Beam's option classes declare → whether a value follows it."""
-    parser = _BeamArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+def _beams_parser() -> argparse.ArgumentParser:
+    parser = _BeamArgumentParser(
+        prog="elmo-store", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False, conflict_handler="resolve"
+    )
     for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
         options._add_argparse_args(parser)
-    return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
+    return parser
+
+
+def beam_flags() -> Mapping[str, bool]:
+    """Every option string that Beam's option classes declare → whether a value follows it."""
+    return {name: action.nargs != 0 for action in _beams_parser()._actions for name in action.option_strings}
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -95,6 +101,7 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     No types inferred, half the time of a small job's start; the local runner by name; on clusters our worker program.
     SystemExit (bad usage) for a value that Beam does not take.
     """
+    _beams_parser().parse_known_args(beam_args)  # whose message is a line; that of PipelineOptions has its whole usage
     given = [f"--runner={LOCAL_RUNNER}", *beam_args]
     name = runner_name(PipelineOptions(given))
     options = PipelineOptions(["--no_pipeline_type_check", *DEFAULTS.get(name, ()), *given])
