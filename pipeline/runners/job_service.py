@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import IO
+from typing import IO, Any
 
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions, SparkRunnerOptions
 from apache_beam.runners.runner import create_runner
@@ -55,8 +55,9 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     say(f"starting Beam's job server for {name} …")
     try:
-        server = create_runner(name).default_job_server(options)._job_server  # Beam's, and its program where Beam has to fetch it
-        command, endpoint = server.subprocess_cmd_and_endpoint()
+        runner: Any = create_runner(name)
+        server = runner.default_job_server(options)._job_server  # Beam's
+        command, endpoint = server.subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
     except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
         raise _no_server(name, error) from error
     port, said, end = endpoint.rpartition(":")[2], deque[str](maxlen=1), time.monotonic() + START_SECONDS

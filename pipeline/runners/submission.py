@@ -82,7 +82,8 @@ def submit(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> 
     """Hand the pipeline of ``transform`` to its runner; a local runner runs it to its end here. Errors are the runner's."""
     pipeline = beam.Pipeline(runner=LocalRunner() if runner_name(options) == LOCAL_RUNNER else None, options=options)
     _ = pipeline | transform
-    result, job_id = pipeline.run(), None
+    result: Any = pipeline.run()
+    job_id: str | None = None
     with suppress(AttributeError):  # a local runner's, and Dataflow's of a template, which has no job
         job_id = result.job_id() if runner_name(options) == "DataflowRunner" else result._job_id  # no public name (2.77)
     return SubmittedJob(result, options, job_id)
