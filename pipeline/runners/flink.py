@@ -12,7 +12,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
 
-from elmo_store.storage.retrying import retry
+from elmo_store.storage.failures import retry
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import is_local, runner_name
 
