@@ -186,10 +186,12 @@ def retry(
     local: bool,
     transient: Callable[[BaseException], bool] = is_transient,
     attempts: int | None = None,
+    on_retry: Callable[[], None] = lambda: None,
 ) -> T:
     """What ``work`` returns, retried while its error is ``transient``; then its last error.
 
-    ``local``: on a local disk. ``attempts``: at most, elsewhere until the deadline if that is not given.
+    ``local``: on a local disk. ``attempts``: at most, elsewhere until the deadline if that is not given. ``on_retry`` is called
+    before each retry.
     """
     deadline, most = time.monotonic() + DEADLINE_SECONDS, LOCAL_ATTEMPTS if local else attempts
     first, longest = (0.05, LOCAL_PAUSE_SECONDS) if local else (0.5, LONGEST_PAUSE_SECONDS)
@@ -200,6 +202,7 @@ def retry(
             if attempt == most or (most is None and time.monotonic() >= deadline) or not transient(error):
                 raise
             _log.info("trying again: %r", error)
+            on_retry()
         time.sleep(random.uniform(0, min(longest, first * 2.0 ** min(attempt, 30))))
     raise AssertionError
 
@@ -207,14 +210,14 @@ def retry(
 class Retrying:
     """Objects whose every call is retried as `retry` does; typed as what it wraps, see `retried`."""
 
-    def __init__(self, objects: Any, *, local: bool) -> None:
-        self._objects, self._local = objects, local
+    def __init__(self, objects: Any, *, local: bool, on_retry: Callable[[], None]) -> None:
+        self._objects, self._retry = objects, partial(retry, local=local, on_retry=on_retry)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._objects, name)
-        return lambda *args, **options: retry(partial(call, *args, **options), local=self._local)
+        return lambda *args, **options: self._retry(partial(call, *args, **options))
 
 
-def retried(objects: T, *, local: bool) -> T:
-    """``objects`` whose every call is retried."""
-    return cast(T, Retrying(objects, local=local))
+def retried(objects: T, *, local: bool, on_retry: Callable[[], None]) -> T:
+    """``objects`` whose every call is retried; arguments as of `retry`."""
+    return cast(T, Retrying(objects, local=local, on_retry=on_retry))

@@ -1,5 +1,6 @@
 """The same command on a real Flink cluster of two TaskManagers: bytes, spread, faults of all that takes part, what is refused."""
 
+import base64
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from apache_beam.coders import VarIntCoder
 
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
@@ -30,6 +32,7 @@ from tests.deploy.held_worker import DEVICE_LOST, FIRST_LIMIT, KILLED_LOADING, N
 from tests.hostile.faulty import NOTHING_PASSES, faulty_way
 from tests.pipeline.support import digests, remote_digests
 from transforms.runtime.owner import owned
+from transforms.runtime.results import NAMESPACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 N_TASK_MANAGERS = 2
@@ -103,6 +106,17 @@ def embedding_task_managers(flink: FlinkCluster, job: str) -> set[str]:
     raise AssertionError("no stage embeds")
 
 
+def counters(flink: FlinkCluster, job: str) -> dict[str, int]:
+    """Our Beam counters as Flink's REST service has them, in an accumulator, once a stage has ended."""
+    (ours,) = flink.get(f"jobs/{job}/accumulators")["user-task-accumulators"]
+    sums: dict[str, int] = {}
+    for info in json.loads(ours["value"])["metrics"]["attempted"]:
+        if info["labels"].get("NAMESPACE") == NAMESPACE and info["type"] == "beam:metrics:sum_int64:v1":
+            value = VarIntCoder().decode(base64.b64decode(info["payload"]))
+            sums[info["labels"]["NAME"]] = sums.get(info["labels"]["NAME"], 0) + value
+    return sums
+
+
 def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_launcher_is_refused(
     flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
@@ -119,6 +133,7 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
     job = newest_job(flink)
     assert len(embedding_task_managers(flink, job)) == N_TASK_MANAGERS
     assert re.fullmatch(rf"elmo-store-embed-{lease.run[:8]}", flink.get(f"jobs/{job}")["name"])
+    assert counters(flink, job)["tokens"] == counters(flink, job)["tokens_read"] == read_manifest(Root(store)).sizes.tokens
     noise = [line for line in err.splitlines() if "\tat " in line or "Waiting for grpc" in line]
     assert noise == []
 

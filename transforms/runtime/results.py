@@ -1,4 +1,4 @@
-"""What tasks come to, and what leaves a job incomplete.
+"""What tasks come to, the Beam counters they add to, and what leaves a job incomplete.
 
 Results are small and picklable: numbers and a few errors, however large the corpus. A problem (input files that can't be read,
 too many refused records, missing shards) is raised, and left as text in the scratch area: on a cluster the launcher sees no
@@ -12,11 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+import apache_beam as beam
+
 from elmo_store.format.markers import checksum_of_runs
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ScratchPart
+from transforms.runtime.owner import run_of
 from transforms.runtime.work import BAD, PROBLEM, REFUSED
 
+NAMESPACE = "elmo_store"  # of our Beam counters, which Flink, Spark and Dataflow show on their own pages
 ERRORS_SHOWN = 5
 SHARDS_SHOWN = 10
 FILES_SHOWN = 20
@@ -32,6 +36,7 @@ class Outcome:
     """What tasks of a run came to, and what a look at the store found: digests of runs of shards, sums over shards' markers."""
 
     errors: tuple[str, ...] = ()  # a few of them
+    counts: Counter[str] = field(default_factory=Counter)  # for Beam's counters of these names, see `counted`
     digests: tuple[tuple[int, str], ...] = ()  # first shard of a run, digest of its markers
     n_missing: int = 0
     missing: tuple[int, ...] = ()  # a few of these shards
@@ -44,6 +49,7 @@ class Outcome:
     def __add__(self, other: "Outcome") -> "Outcome":
         return Outcome(
             tuple(sorted({*self.errors, *other.errors}))[:ERRORS_SHOWN],
+            self.counts + other.counts,
             self.digests + other.digests,
             self.n_missing + other.n_missing,
             tuple(sorted(self.missing + other.missing)[:SHARDS_SHOWN]),
@@ -59,7 +65,18 @@ class Outcome:
         """That of a shard which is not in the store."""
         last = traceback.extract_tb(error.__traceback__)[-1:]
         line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-        return cls((f"shard {shard}, {doing}: {type(error).__name__}: {error}{line}",))
+        return cls((f"shard {shard}, {doing}: {type(error).__name__}: {error}{line}",), Counter(shards_failed=1))
+
+    @classmethod
+    def written(cls, n_tokens: int) -> "Outcome":
+        """That of a shard which is in the store."""
+        return cls(counts=Counter(shards_written=1, tokens=n_tokens))
+
+    @classmethod
+    def retried(cls, root: Root) -> "Outcome":
+        """The calls of the storage of ``root`` that this process retried since it was last asked."""
+        run = run_of(root)
+        return cls(counts=Counter(storage_retries=run.take_retries() if run else 0))
 
     @property
     def checksum(self) -> str:
@@ -70,6 +87,13 @@ class Outcome:
 def total(outcomes: Iterable[Outcome]) -> Outcome:
     """The sum of ``outcomes``."""
     return sum(outcomes, Outcome())
+
+
+def counted(outcome: Outcome) -> Outcome:
+    """``outcome``, its counts added to the Beam counters; by the thread of a DoFn, the only one that Beam listens to."""
+    for name, n in outcome.counts.items():
+        beam.metrics.Metrics.counter(NAMESPACE, name).inc(n)
+    return outcome
 
 
 def stop(root: Root, lines: Iterable[str], kind: str = "") -> NoReturn:

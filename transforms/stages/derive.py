@@ -36,7 +36,7 @@ from elmo_store.writer import (
     write_part_group,
     write_shard,
 )
-from transforms.runtime.results import Outcome
+from transforms.runtime.results import Outcome, counted
 from transforms.runtime.work import PLAN
 from transforms.runtime.worker import Health, run_stats
 from transforms.stages.plan import BEGUN, SHARDS, ShardTask, grouped, id_runs, is_planned, shards_per_task, write_plan
@@ -104,22 +104,23 @@ class DeriveShards(beam.DoFn):
             self._manifest = read_manifest(self._target)
         for task in element:
             try:
-                self._derive(task.shard, self._manifest)
+                outcome = self._derive(task.shard, self._manifest)
             except LeaseLostError:
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 self._health.failed("deriving", error)
                 self._health.check()
-                yield Outcome.failed(task.shard, "deriving", error)
+                yield counted(Outcome.failed(task.shard, "deriving", error))
             else:
                 self._health.succeeded()
-                yield Outcome()
+                yield counted(outcome)
 
-    def _derive(self, shard: int, manifest: Manifest) -> None:
+    def _derive(self, shard: int, manifest: Manifest) -> Outcome:
         began = time.perf_counter()
         text, rows = retry(partial(_read, self._source, manifest, shard), local=self._source.root.is_local)
         stats = {"tokens": text.n_tokens(manifest.boundaries), "seconds_reading": time.perf_counter() - began}
         write_shard(self._target, manifest, text, rows, plan_id(manifest), run_stats(self._target, stats))
+        return Outcome.written(text.n_tokens(manifest.boundaries)) + Outcome.retried(self._target)
 
 
 def _read(store: StoreReader, manifest: Manifest, shard: int) -> tuple[RowText, Array | Int8Rows]:

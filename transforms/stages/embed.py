@@ -37,7 +37,7 @@ from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from transforms.runtime.results import Outcome, total
+from transforms.runtime.results import Outcome, counted, total
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import (
@@ -95,7 +95,7 @@ class EmbedShards(beam.DoFn):
             yield WindowedValue(self._outcome(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
 
     def _outcome(self) -> Outcome:
-        return self._worker.outcome(self._calls.popleft())
+        return counted(self._worker.outcome(self._calls.popleft()))
 
 
 def load_worker(job: Job) -> "ShardWorker":
@@ -299,7 +299,7 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     except Exception as error:
         return work.failed(task.shard, "writing", error)
     work.health.succeeded()
-    return Outcome()
+    return Outcome.written(shard.text.n_tokens)
 
 
 class ShardWorker:
@@ -351,7 +351,7 @@ class ShardWorker:
         """
         try:
             failed, writes = self._started.pop(number).result()
-            outcome = total([*failed, *(write.result() for write in writes)])
+            outcome = total([*failed, *(write.result() for write in writes), Outcome.retried(self._job.root)])
             self._work.health.check()
         except DeviceLostError as error:
             end_where_replaced(self._job.root, error)

@@ -7,6 +7,7 @@ it again puts the same bytes under the same names. `TokeniseTasks` spreads tasks
 import hashlib
 import json
 import multiprocessing
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
@@ -39,7 +40,7 @@ from transforms.inputs.records import (
     together,
 )
 from transforms.readers import open_split
-from transforms.runtime.results import note_bad_files
+from transforms.runtime.results import Outcome, counted, note_bad_files
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import READ
 from transforms.stages.skip import SkipKnown
@@ -122,7 +123,9 @@ def finish_task(task: ReadTask, root: Root, settings: ReadSettings, storage_opti
     if task_result(root, task, settings) is None:
         work = partial(tokenise_task, root, task, settings, storage_options)
         try:
-            retry(work, local="://" not in task.splits[0].url, transient=_is_transient)
+            result = retry(work, local="://" not in task.splits[0].url, transient=_is_transient)
+            counts = Counter(tokens_read=result.n_tokens, records_rejected=result.n_rejected)
+            counted(Outcome(counts=counts) + Outcome.retried(root))
         except InputError as error:
             note_bad_files(root, task.name, error)
     return task.index
