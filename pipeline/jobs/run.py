@@ -126,7 +126,8 @@ def _ended(running: Running, seconds: float, *, orphan: bool) -> Exit | None:
 def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) -> bool:
     """Hand the job to its runner, and wait for its end; False if it goes on, or begins, without this command."""
     options = running.options
-    name_job(options, running.command, running.holder.run)
+    if transform:
+        name_job(options, running.command, running.holder.run)
     try:
         job = submit(transform, options) if transform else SubmittedJob(None, options, running.holder.job)
         running.job = job

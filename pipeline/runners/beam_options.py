@@ -121,9 +121,13 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
 
 
 def name_job(options: PipelineOptions, command: str, run: str) -> None:
-    """Call a job without a name by its ``run``, for an engine's console: the lease of the output names it too."""
+    """Call a job by its ``run``, as the lease of its output does; a name that was given stays, but for Flink.
+
+    Flink lists jobs of before too, and has no other name by which a job is found there.
+    """
     google = options.view_as(GoogleCloudOptions)  # whose name every runner takes
-    google.job_name = google.job_name or f"elmo-store-{command}-{run[:8]}"
+    if google.job_name is None or runner_name(options) == "FlinkRunner":
+        google.job_name = f"{google.job_name or f'elmo-store-{command}'}-{run[:8]}"
 
 
 def ends_with_command(options: PipelineOptions) -> bool:

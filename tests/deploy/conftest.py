@@ -95,7 +95,7 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
     """The job service that a launcher started; Spark's driver."""
-    return next(child for child in psutil.Process(process.pid).children() if child.name() == "java")
+    return next(child for child in psutil.Process(process.pid).children(recursive=True) if child.name() == "java")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ def test_a_job_is_called_by_its_run_as_dataflow_allows() -> None:
 
 def test_a_name_that_was_given_stays() -> None:
     assert named("--job_name=mine") == "mine"
+    assert named("--job_name=mine", "--runner=FlinkRunner") == "mine-01234567"
 
 
 @pytest.mark.parametrize("left", [True, False])
