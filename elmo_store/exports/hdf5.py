@@ -39,8 +39,8 @@ def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]]
     numbers: dict[str, str] = {}
     for name, text, vectors in sentences:
         try:
-            if "\0" in name:
-                raise ValueError("NUL ends a name")
+            if "\0" in name or "." in name.split("/"):
+                raise ValueError('NUL ends a name, and "." is the group that it stands in')
             file.create_dataset(name, data=vectors)
         except (ValueError, TypeError) as error:
             raise StoreError(f"{name!r} can't name a dataset in HDF5 ({error}): give the sentence another name") from error

@@ -67,11 +67,11 @@ def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what:
 
     CommandError (bad location) for what is not on this machine: a misspelled name is told at once.
     """
+    named = [location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]  # standard input
     for url in urls:
-        _check_no_password(url)
         if url != "-" and not is_url(url) and not os.path.exists(url) and not any(glob.iglob(url, recursive=True)):
             raise CommandError(Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name")
-    return [location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]  # standard input
+    return named
 
 
 def model(spec: str | None, what: str = "--model") -> list[Location]:

@@ -70,7 +70,7 @@ def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
-    ids = [locations.file("--ids", args.ids)] if args.command == "remove" else []
+    ids = [locations.file("--ids", args.ids)] if "ids" in args else []
     return locations.Touched(ids, [locations.store(args.name, args.storage_options, "NAME")])
 
 

@@ -27,6 +27,7 @@ from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, wri
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.opening import REPLACE_SECONDS
 from elmo_store.storage import lease
+from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
@@ -262,16 +263,21 @@ def tidy(root: Root) -> None:
     """
     own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
 
-    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
+    def remove() -> None:
         root.sweep()
         if not root.holds(WORK) and not root.holds(LEASES):  # an empty folder is something too
             return
-        lease.acquire(root, own, wait_seconds=0.0)
+        held = lease.read_lease(root)
+        if held is None or held.run != own.run:  # not taken by an attempt before
+            lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
             root.remove_tree(WORK)
             root.remove(*[rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
             root.sweep(LEASES)
         lease.release(root, own.run)
+
+    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
+        retry(remove, local=root.is_local)
 
 
 def versions() -> dict[str, str]:

@@ -78,6 +78,6 @@ def test_ids_that_are_no_names_in_hdf5(tmp_path: Path, format: str, ids: list[st
         return msgspec.structs.replace(real(self, names, number, *values), id=ids[number])
 
     monkeypatch.setattr(SentenceTable, "_record", record)
-    with pytest.raises(StoreError, match="document"):
+    with pytest.raises(StoreError, match="can't name a dataset in HDF5"):
         export(written, tmp_path / "out.hdf5", format)
     assert not (tmp_path / "out.hdf5").exists()
