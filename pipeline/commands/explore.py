@@ -1,8 +1,11 @@
 """``elmo-store explore``: a local page to look into a store."""
 
 import argparse
+import json
 import secrets
 import socket
+import sys
+from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options, add_store_model, port
@@ -10,16 +13,26 @@ from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed
 
+if TYPE_CHECKING:
+    from pipeline.explore.service import ExplorerService
+
 EXPLORE = """\
 The page is read-only and local: it is served on 127.0.0.1, answers only requests with the token in its address, and contacts no
 other server. Neighbours are exact over a sample of the rows, and the page says so.
 Needs the extra: pip install '.[explore]' in elmo-store's checkout.
+
+--suggest serves no page. It prints the mix that best separates a word's labels, as weights that mix takes:
+
+  elmo-store explore out/senses --suggest line --by sense > weights.json
+  elmo-store mix out/senses --weights weights.json --output out/mixed
 """
 
 
 def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
     add_option(parser, "--port", "port to listen on", 0, "a free one", type=port)
+    add_option(parser, "--suggest", "print the weights that best separate the word's labels, and end", metavar="WORD")
+    add_option(parser, "--by", "with --suggest: the kept field that holds the labels", metavar="FIELD")
     add_store_model(parser, "sentences of your own")
     add_storage_options(parser, "the store")
 
@@ -29,17 +42,21 @@ def _explore_touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C, or print the weights that --suggest asks for."""
     from elmo_store.format.layout import n_layers
     from pipeline.explore.server import HOST, server
     from pipeline.explore.service import ExplorerService
 
+    if (args.suggest is None) != (args.by is None):
+        raise CommandError(Exit.BAD_USAGE, "--suggest and --by belong together: give both, or neither")
     store = locations.open_store(args.store, args.storage_options)
     try:  # nearness is of layers, or of columns of a mix
         if store.manifest.kind == "states":
             n_layers(store.states)
     except ValueError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
+    if args.suggest is not None:
+        return _suggest(ExplorerService(store), args.suggest, args.by)
     try:
         listener = socket.create_server((HOST, args.port))
     except OSError as error:
@@ -56,6 +73,18 @@ def _explore(args: argparse.Namespace) -> int:
             heed(end)
         finally:
             service.wait()
+    return Exit.COMPLETE
+
+
+def _suggest(service: "ExplorerService", word: str, by: str) -> int:
+    """Print the weights. CommandError (bad location) where none separates the word's labels."""
+    service.wait()
+    try:
+        best = service.suggest(word, by)
+    except ValueError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    print(best["said"], file=sys.stderr)
+    print(json.dumps({"s": best["s"], "gamma": 1.0}))
     return Exit.COMPLETE
 
 

@@ -1,5 +1,6 @@
 """Scores of labelled occurrences, and the suggested mix, against scikit-learn and plain NumPy."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from elmo_store.figures.vectors import unit
 from elmo_store.mixing.scalar_mix import layers_of_states
 from pipeline.explore.scores import accuracy, scored_mixes, simplex
 from pipeline.explore.service import ExplorerService
+from pipeline.main import main
 from tests.look.conftest import one_nearest
 
 
@@ -73,3 +75,22 @@ def test_a_word_without_labels_of_two_kinds_gets_no_suggestion(senses_store: Pat
     ):
         with pytest.raises(ValueError, match=said):
             service.suggest(word, by)
+
+
+def test_the_command_suggests_weights_that_mix_takes(
+    senses_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explore", str(senses_store), "--suggest", "bank", "--by", "sense"]) == 0
+    printed = capsys.readouterr()
+    service = ExplorerService(elmo_store.open(senses_store))
+    service.wait()
+    best = service.suggest("bank", "sense")
+    assert json.loads(printed.out) == {"s": list(best["s"]), "gamma": 1.0}
+    assert f"1-NN accuracy {best['accuracy']:.3f}" in printed.err
+    (tmp_path / "weights.json").write_text(printed.out)
+    mix = ["mix", str(senses_store), "--weights", str(tmp_path / "weights.json"), "--output", str(tmp_path / "mixed"), "--quiet"]
+    assert main(mix) == 0
+    assert main(["explore", str(senses_store), "--suggest", "zebra", "--by", "sense"]) == 3
+    assert "does not occur" in capsys.readouterr().err
+    assert main(["explore", str(senses_store), "--suggest", "bank"]) == 2
+    assert "--by" in capsys.readouterr().err
