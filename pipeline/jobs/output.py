@@ -4,12 +4,13 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from elmo_store.errors import (
@@ -242,17 +243,32 @@ def claim(
         return None
     if existing is not None and (orphan := adopted(root, terms)) is not None:
         return orphan, None
-    holder = take_lease(root, terms)
-    try:
-        existing = look()
-        if existing is not None and existing.complete:
+    with _no_empty_folders(root):
+        holder = take_lease(root, terms)
+        try:
+            existing = look()
+            if existing is not None and existing.complete:
+                holder.end()
+                return None
+            if existing is None:
+                clear(owned(root, holder.run))
+            return holder, begin(holder, existing)
+        except BaseException:
             holder.end()
-            return None
-        if existing is None:
-            clear(owned(root, holder.run))
-        return holder, begin(holder, existing)
+            raise
+
+
+@contextmanager
+def _no_empty_folders(root: Root) -> Iterator[None]:
+    """If the block fails, remove the folders that it made down to ``root`` of a local disk and left empty."""
+    path = Path(root.path())
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()] if root.is_local else []
+    try:
+        yield
     except BaseException:
-        holder.end()
+        with suppress(OSError):  # something was written
+            for folder in missing:
+                folder.rmdir()
         raise
 
 
