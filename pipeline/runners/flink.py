@@ -77,7 +77,7 @@ def cancel(address: str, job_id: str) -> bool:
 def follow(address: str, job_id: str) -> bool:
     """Return when a job has ended; whether Flink knew it. RuntimeError with what Flink says of its failure, or if it is lost."""
     try:
-        jobs = _listed(address, job_id)
+        jobs = retry(partial(_listed, address, job_id), local=False)
         while any(job["state"] not in ENDED for job in jobs):
             time.sleep(LOOK_SECONDS)
             jobs = retry(partial(_named, address, job_id), local=False)
