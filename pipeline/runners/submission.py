@@ -52,7 +52,12 @@ class SubmittedJob:
         # Beam's thread that reads a job's messages would end with a traceback where the job service ends before the job.
         while runner_name(self.options) in ENGINES and not PipelineState.is_terminal(self.result.state):
             time.sleep(LOOK_SECONDS)
-        self.result.wait_until_finish()
+        try:
+            self.result.wait_until_finish()
+        except RuntimeError as error:  # with the service's last message alone, which may lack the cause
+            messages = getattr(self.result, "_messages", ())  # Beam has no public name for them (2.77)
+            said = (message.message_response.message_text for message in messages)
+            raise RuntimeError("\n".join([str(error), *said])) from error
 
     def members(self) -> dict[str, str]:
         """The engine's machines as it tells them, id → host; {} of an engine that is not asked."""

@@ -84,6 +84,14 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     spark.wait_registered(N_WORKERS)
 
 
+def test_a_program_of_the_workers_that_is_missing_is_named(
+    spark: SparkCluster, embed_arguments: Arguments, tmp_path: Path
+) -> None:
+    done = ran(embed_arguments(tmp_path / "store", *spark.beam_options(), *environment_options("no-such-worker")))
+    assert done.returncode == Exit.INCOMPLETE, done.stderr
+    assert 'Cannot run program "no-such-worker"' in done.stderr
+
+
 def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
     embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
