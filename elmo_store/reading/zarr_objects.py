@@ -2,21 +2,23 @@
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.cpu import Buffer as CpuBuffer
-from zarr.storage import MemoryStore, WrapperStore
+from zarr.storage import MemoryStore
 
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.zarr_form import metadata
 from elmo_store.storage.data import Range
+from elmo_store.storage.parquet_files import errors_name
 from elmo_store.storage.root import Root
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -27,31 +29,73 @@ def arrays(root: Root, manifest: Manifest) -> zarr.Group:
     return zarr.open_group(_Objects(root, manifest), mode="r", use_consolidated=False, zarr_format=3)
 
 
-class _Objects(WrapperStore[MemoryStore]):
-    """The objects of states and scales. All must be there: zarr would take one that is lost for zeros."""
+class _Objects(Store):
+    """The objects of states and scales, and the metadata. All must be there: zarr would take one that is lost for zeros.
+
+    zarr's `WrapperStore` is no base for it: it forwards what a newer zarr reads by (`get_ranges`, from 3.3 on) to what it wraps.
+    """
+
+    supports_writes = supports_deletes = supports_listing = False
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
+        super().__init__(read_only=True)
         known: dict[str, Buffer] = {
             rel.removeprefix(f"{layout.ZARR}/"): CpuBuffer.from_bytes(data) for rel, data in metadata(manifest).items()
         }
-        super().__init__(MemoryStore(known, read_only=True))
+        self._known = MemoryStore(known, read_only=True)
         self._root, self._manifest = root, manifest
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """An object, or a range of it; None for metadata that there are none of."""
+        """An object, or a range of it; None for metadata that there are none of. ShardMissingError."""
         if key.rpartition("/")[2] in ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata") or key == "state/c/0":
-            return await super().get(key, prototype, byte_range)
+            return await self._known.get(key, prototype, byte_range)
+        rel = f"{layout.ZARR}/{key}"
         try:
-            data = await asyncio.to_thread(self._read, f"{layout.ZARR}/{key}", byte_range)
+            with errors_name(self._root, rel, ()):  # a FileNotFoundError would be zeros, too
+                data = await asyncio.to_thread(self._read, rel, byte_range)
         except RuntimeError as error:  # a client's: no damage, as the codecs' are
-            raise OSError(errno.EIO, f"{self._root.url(f'{layout.ZARR}/{key}')}: {error}") from error
+            raise OSError(errno.EIO, f"{self._root.url(rel)}: {error}") from error
         return prototype.buffer.from_bytes(data)
+
+    async def get_ranges(
+        self, key: str, byte_ranges: Sequence[ByteRequest | None], *, prototype: BufferPrototype, **_: Any
+    ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
+        """`get` of each: zarr's own joins ranges, of which only the first chunk would be checked."""
+        chunks = await asyncio.gather(*(self.get(key, prototype, asked) for asked in byte_ranges))
+        yield list(enumerate(chunks))
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """`get` of each."""
         return list(await asyncio.gather(*(self.get(key, prototype, asked) for key, asked in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        """Whether it is among the metadata."""
+        return await self._known.exists(key)
+
+    def list(self) -> AsyncIterator[str]:
+        """Names of the metadata."""
+        return self._known.list()
+
+    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """See `list`."""
+        return self._known.list_prefix(prefix)
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """See `list`."""
+        return self._known.list_dir(prefix)
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """ValueError: it is for reading."""
+        self._check_writable()
+
+    async def delete(self, key: str) -> None:
+        """ValueError: it is for reading."""
+        self._check_writable()
 
     def _read(self, rel: str, asked: ByteRequest | None) -> bytes:
         array, _, number = rel.removeprefix(f"{layout.ZARR}/").split("/")[:3]
