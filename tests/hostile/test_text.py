@@ -21,6 +21,7 @@ import zstandard
 from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import is_url
+from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
 from transforms.inputs.records import MIB, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits
@@ -89,6 +90,26 @@ def test_surrogates_are_refused_as_bytes_and_as_escapes(tmp_path: Path) -> None:
     json.dumps(record.tokens if isinstance(record, ReadSentence) else record.raw, ensure_ascii=False).encode()
 
 
+@pytest.mark.parametrize("kind", ["lines", "text", "jsonl", "conllu", "conll"])
+@pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")])
+def test_utf_16_is_named_in_the_reject(tmp_path: Path, kind: str, encoding: str, named: str) -> None:
+    text = "the cat\nsat\n" if encoding in ("utf-16", "utf-32") else "\ufeffthe cat\nsat\n"
+    first, *_ = of(tmp_path, text.encode(encoding), kind)
+    assert f"the text is {named}, not UTF-8: read it with --encoding {named.lower()}" in reason(first)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_utf_16_is_named_where_it_has_no_field(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(InputError, match="the text is UTF-16, not UTF-8: read it with --encoding utf-16"):
+        of(tmp_path, "id,text\n1,a\n".encode("utf-16"), kind)
+
+
+def test_utf_16_without_a_mark_is_guessed_in_the_reject(tmp_path: Path) -> None:
+    first, *_ = of(tmp_path, "the cat sat\nnext\n".encode("utf-16-le"))
+    assert "it may be UTF-16" in reason(first)
+    assert [tokens(one) for one in of(tmp_path, "the cat\n".encode("utf-16"), encoding="utf-16")] == [("the", "cat")]
+
+
 @pytest.mark.parametrize("kind", ["lines", "text", "jsonl", "csv", "conllu"])
 def test_a_byte_order_mark_of_utf_8_is_no_character(tmp_path: Path, kind: str) -> None:
     row = "\t".join(("1", "word", *("_" * 8)))
@@ -131,11 +152,12 @@ def zeros(suffix: str, n_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_a_bomb_is_one_reject_in_bounded_memory(tmp_path: Path, suffix: str) -> None:
-    data = zeros(suffix, 1024 * MIB)
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, suffix: str) -> None:
+    data = zeros(suffix, BOMB_BYTES + 64 * MIB)
+    assert len(data) * BOMB_RATIO < BOMB_BYTES
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    (record,) = of(tmp_path, data, name=f"in.txt.{suffix}")
-    assert "longer than" in reason(record)
+    with pytest.raises(InputError, match=f"more than {BOMB_RATIO} times as many"):
+        of(tmp_path, data, name=f"in.txt.{suffix}")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 160 << 10
 
 

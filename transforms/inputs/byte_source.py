@@ -19,6 +19,9 @@ from transforms.inputs.records import DamagedInputError, InDocument, InputError,
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
 UTF8 = ("utf-8", "utf8")
+# Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
+# refused: it would fill a disk with nothing.
+BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
 PIPED_BYTES = 32 << 20  # of an object that holds a piece of standard input
 
 
@@ -122,6 +125,12 @@ class ByteSource:
         try:
             for data in decompressed(kind, stored):
                 n_text += len(data)
+                if n_text > BOMB_BYTES and n_text > BOMB_RATIO * self.bytes_read:
+                    raise DamagedInputError(
+                        self.url,
+                        f"the {kind} stream gave {n_text} bytes from {self.bytes_read} stored ones, more than {BOMB_RATIO} times "
+                        "as many: no text does that; if it is meant, decompress it and name the result",
+                    )
                 yield data
         except EOFError as error:
             end = f"it ends at stored byte {self.bytes_read} (text byte {n_text}) in the middle"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from transforms.inputs.records import IN_RECORD, InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers.kept import KeptFields
-from transforms.readers.lines import RAW_BYTES, Refused, cut_raw
+from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
@@ -74,6 +74,8 @@ def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
     wanted += [("--id-field", fields.own_id)] if fields.own_id else []
     for option, name in wanted:
         if name not in names:
+            if wide := wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
+                raise InputError(url, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}")
             shown = ", ".join(repr(known[:NAME_SHOWN]) for known in names[:NAMES_SHOWN])
             shown += ", …" if len(names) > NAMES_SHOWN else ""
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")

@@ -10,6 +10,7 @@ the looks of the text), every line is a paragraph. Ids are ``FILE:PARAGRAPH:SENT
 used is refused by itself: it ends the sentence before it.
 """
 
+import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,10 +89,20 @@ def text_of(line: Line, position: int, max_bytes: int) -> str | Reject:
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
+        if wide := wide_encoding(line):
+            return Reject(position, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}", cut_raw(line))
         return Reject(position, f"invalid UTF-8 at byte {error.start} of the line (0x{line[error.start]:02x})", cut_raw(line))
     if "\0" in text:
-        return Reject(position, f"NUL character at character {text.index(chr(0))} of the line", cut_raw(line))
+        wide = "; it may be UTF-16: try --encoding utf-16-le or utf-16-be" if 3 * text.count("\0") >= len(text) else ""
+        return Reject(position, f"NUL character at character {text.index(chr(0))} of the line{wide}", cut_raw(line))
     return text
+
+
+def wide_encoding(head: bytes) -> str:
+    """``UTF-16`` or ``UTF-32`` if ``head`` begins with the byte order mark of one, ``""`` otherwise."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
 
 
 def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
