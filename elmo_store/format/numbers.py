@@ -59,6 +59,12 @@ class Int8Rows:
         return np.multiply(by_state, self.scale.T[..., None], dtype=np.float32).transpose(1, 0, 2)
 
 
+def row_block(n_states: int, n_rows: int, channels: int, dtype: npt.DTypeLike) -> Any:
+    """Memory for rows as they are stored, one state after the other: [rows, states, channels], of int8 `Int8Rows`."""
+    values = np.empty((n_states, n_rows, channels), dtype).transpose(1, 0, 2)
+    return Int8Rows(values, np.empty((n_rows, n_states), np.float32)) if values.dtype == np.int8 else values
+
+
 def quantized(states: Array) -> Int8Rows:
     """States [n, S, channels] of any float dtype in 8 bits.
 

@@ -83,8 +83,24 @@ class Joined(Readable):
 
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
         """See `Readable.views`."""
-        views = [self.view(states, first, stop) for first, stop in spans.tolist() if first < stop]
-        return None if any(view is None for view in views) else views
+        edges, stores, shifts = self.runs.by_row
+        views = list[Stored]()
+        for first, stop in spans.tolist():
+            if first == stop:
+                views.append(self._block(len(states), 0))
+                continue
+            run = bisect_right(edges, first) - 1
+            if stop > edges[run + 1]:
+                return None
+            low, high = first + shifts[run], stop + shifts[run]
+            view = stores[run].view(states, low, high)
+            if view is None:  # of several shards, or not mapped
+                copies = stores[run].views(states, np.array([[low, high]]))
+                if copies is None:
+                    return None
+                (view,) = copies
+            views.append(view)
+        return views
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """See `Readable.records`."""

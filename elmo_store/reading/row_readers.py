@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.numbers import Array, Int8Rows
+from elmo_store.format.numbers import Array, Int8Rows, row_block
 from elmo_store.forms import parquet_form, zarr_shard
 from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers, read_tables, schema_problem
@@ -61,7 +61,7 @@ class RowReader(ABC):
         return None
 
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
-        """`view` of each of the spans [n, 2] that has rows; of one that lies in several shards several."""
+        """`view` of each of the spans [n, 2], of one that lies in several shards a copy; None where nothing is mapped."""
         return None
 
     def _pieces(self, jobs: Iterable[Job]) -> Iterator[tuple[int, int, int, int]]:
@@ -81,13 +81,16 @@ def used_rows(manifest: Manifest, shard: int) -> int:
     return -(-(stop - first) // manifest.chunk_rows) * manifest.chunk_rows
 
 
-def row_reader(root: Root, manifest: Manifest, form: str, *, mapped: bool = True) -> RowReader:
-    """The reader of a form that the store has; ``mapped``: files of a local disk may be mapped."""
+def row_reader(root: Root, manifest: Manifest, form: str, *, mapped: bool = True, share: float = 1.0) -> RowReader:
+    """The reader of a form that the store has.
+
+    ``mapped``: files of a local disk may be mapped; ``share``: of what a process may keep for it.
+    """
     if form == "parquet":
-        return ByParquet(root, manifest)
+        return ByParquet(root, manifest, share)
     if manifest.compression != "none" or manifest.checksum != "none":
         return ByZarr(root, manifest)
-    return Mapped(root, manifest) if mapped and root.is_local else Ranged(root, manifest)
+    return Mapped(root, manifest, share) if mapped and root.is_local else Ranged(root, manifest)
 
 
 class Mapped(RowReader):
@@ -97,10 +100,10 @@ class Mapped(RowReader):
     package does, would end the process: open a store on such a disk with ``mapped=False``.
     """
 
-    def __init__(self, root: Root, manifest: Manifest) -> None:
+    def __init__(self, root: Root, manifest: Manifest, share: float) -> None:
         super().__init__(root, manifest)
         self._shard_rows, self._all_states = manifest.shard_rows, all_states(len(manifest.states))
-        self._shards = _Shards(root, manifest)
+        self._shards = _Shards(root, manifest, int(MAPS_KEPT * share))
 
     def view(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
         """See `RowReader.view`."""
@@ -117,16 +120,23 @@ class Mapped(RowReader):
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored]:
         """See `RowReader.views`."""
         shards, lows = np.divmod(spans[:, 0], self._shard_rows)
-        highs = lows + spans[:, 1] - spans[:, 0]
-        pieces: Iterable[tuple[int, int, int]] = zip(shards.tolist(), lows.tolist(), highs.tolist(), strict=True)
-        if highs.max(initial=0) > self._shard_rows:
-            pieces = (piece[:3] for piece in self._pieces((first, stop, 0) for first, stop in spans.tolist()))
+        sizes = spans[:, 1] - spans[:, 0]
+        highs = lows + sizes
+        if sizes.min(initial=1) < 1 or highs.max(initial=0) > self._shard_rows:
+            return [self._whole(states, first, stop) for first, stop in spans.tolist()]
         mapped = self._shards
-        rows = [mapped[shard][low:high] for shard, low, high in pieces if low < high]
+        rows = [mapped[shard][low:high] for shard, low, high in zip(shards.tolist(), lows.tolist(), highs.tolist(), strict=True)]
         if states is self._all_states:
             return rows
         own = _own(states)
         return [piece[:, own] for piece in rows]
+
+    def _whole(self, states: Sequence[int], first: int, stop: int) -> Stored:
+        rows = self.view(states, first, stop)
+        if rows is None:
+            rows = row_block(len(states), stop - first, self._manifest.channels, self._manifest.dtype)
+            self.fill(states, [(first, stop, 0)], rows)
+        return rows
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
         """See `RowReader.fill`."""
@@ -138,9 +148,9 @@ class Mapped(RowReader):
 class _Shards(dict[int, Stored]):
     """Shards that are mapped, by number; one that is not there is mapped when it is asked for."""
 
-    def __init__(self, root: Root, manifest: Manifest) -> None:
+    def __init__(self, root: Root, manifest: Manifest, most: int) -> None:
         super().__init__()
-        self._root, self._manifest = root, manifest
+        self._root, self._manifest, self._most = root, manifest, most
 
     def __missing__(self, shard: int) -> Stored:
         m, n_rows, n_states = self._manifest, used_rows(self._manifest, shard), len(self._manifest.states)
@@ -148,7 +158,7 @@ class _Shards(dict[int, Stored]):
         if m.is_int8:
             rows = Int8Rows(rows, self._array(layout.zarr_scale_shard(shard), "f4", (n_rows, n_states)))
         self._root.confirm()  # after they were opened
-        if len(self) >= MAPS_KEPT:
+        if len(self) >= self._most:
             self.clear()
         self[shard] = rows
         return rows
@@ -277,10 +287,10 @@ Group = tuple[int, int, tuple[int, ...]]  # shard, row group, states
 class ByParquet(RowReader):
     """Rows of the Parquet form, by pyarrow, which compares the CRC-32 of pages. Row groups that were used last are kept."""
 
-    def __init__(self, root: Root, manifest: Manifest) -> None:
+    def __init__(self, root: Root, manifest: Manifest, share: float) -> None:
         super().__init__(root, manifest)
         self._footers: Recent[int, _Footer] = Recent(FOOTERS_KEPT)
-        self._groups: Recent[Group, Stored] = Recent(GROUP_BYTES, lambda rows: int(rows.nbytes))
+        self._groups: Recent[Group, Stored] = Recent(int(GROUP_BYTES * share), lambda rows: int(rows.nbytes))
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
         """See `RowReader.fill`."""

@@ -4,9 +4,10 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, overload
 
 import msgspec
@@ -18,7 +19,7 @@ from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotF
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
 from elmo_store.format.ids import UInt64, hashes
-from elmo_store.format.numbers import Array, Int8Rows
+from elmo_store.format.numbers import Array, Int8Rows, row_block
 from elmo_store.format.texts import Text, hash_texts, words
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
@@ -290,7 +291,7 @@ class Readable(ABC):
 
     @abstractmethod
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
-        """`view` of each of the spans [n, 2] that has rows, one or several of each; None where that can't be."""
+        """`view` of each of the spans [n, 2], of one that lies in several shards a copy; None where rows are not mapped."""
 
     def read_span(self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True) -> Any:
         """`read_spans` of one span; with ``copy`` False read-only, and without a copy where that can be."""
@@ -300,52 +301,50 @@ class Readable(ABC):
         if rows is not None and raw:
             return copied(rows) if copy else rows
         if rows is None:
-            rows = self._fetched(states, [(first, stop)], 0)
+            rows = self._fetched(states, [(first, stop)])
         read = rows.floats() if self.is_int8 and not raw else rows
         if not copy:
             for array in read if raw else (read,):
                 array.flags.writeable = False
         return read
 
-    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, *, zeros: int = 0) -> Any:
+    def rows_of(self, states: Sequence[int], spans: Int64, runs: Int64) -> list[Array]:
+        """Rows of each of the spans [n, 2] in the store's dtype, views where they can be; ``runs``: the same in fewer spans."""
+        views = None if self.is_int8 else self.views(states, spans)
+        if views is not None:
+            return views
+        rows, edges = self.read_spans(states, runs), offsets_of(spans).tolist()
+        return [rows[first:stop] for first, stop in pairwise(edges)]
+
+    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False) -> Any:
         """Rows of the states at these places of `states`, span after span [n, 2]: [rows, len(states), channels].
 
-        ``raw``: of what is stored in 8 bits, `Int8Rows`. ``zeros``: so many rows of zeros follow. In memory it is one state after
-        the other.
+        ``raw``: of what is stored in 8 bits, `Int8Rows`. In memory it is one state after the other.
         """
         wanted = np.asarray(spans, np.int64).reshape(-1, 2)
         views = self.views(states, wanted)
         if views:
-            rows = self._block(len(states), int((wanted[:, 1] - wanted[:, 0]).sum()) + zeros)
-            if zeros:
-                views.append(self._block(len(states), zeros, np.zeros))
+            rows = self._block(len(states), int((wanted[:, 1] - wanted[:, 0]).sum()))
             if self.is_int8:
                 np.concatenate([own.values for own in views], out=rows.values)
                 np.concatenate([own.scale for own in views], out=rows.scale)
             else:
                 np.concatenate(views, out=rows)
         else:
-            rows = self._fetched(states, wanted.tolist(), zeros)
+            rows = self._fetched(states, wanted.tolist())
         return rows.floats() if self.is_int8 and not raw else rows
 
-    def _fetched(self, states: Sequence[int], spans: Iterable[Sequence[int]], zeros: int) -> Stored:
+    def _fetched(self, states: Sequence[int], spans: Iterable[Sequence[int]]) -> Stored:
         jobs, n_rows = list[Job](), 0
         for first, stop in spans:
             jobs.append((first, stop, n_rows))
             n_rows += stop - first
-        rows = self._block(len(states), n_rows + zeros)
+        rows = self._block(len(states), n_rows)
         self.fill(states, jobs, rows)
-        if zeros:
-            for array in rows if self.is_int8 else (rows,):
-                array[n_rows:] = 0
         return rows
 
-    def _block(self, n_states: int, n_rows: int, empty: Callable[..., Array] = np.empty) -> Stored:
-        """Memory for so many rows as they are stored, one state after the other."""
-        shape = (n_states, n_rows, self.channels)
-        if self.is_int8:
-            return Int8Rows(empty(shape, np.int8).transpose(1, 0, 2), empty((n_rows, n_states), np.float32))
-        return empty(shape, self.dtype).transpose(1, 0, 2)
+    def _block(self, n_states: int, n_rows: int) -> Stored:
+        return row_block(n_states, n_rows, self.channels, np.int8 if self.is_int8 else self.dtype)
 
     def check_raw(self, raw: bool = True) -> None:
         """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
@@ -427,7 +426,7 @@ class Readable(ABC):
         last = self.n_sentences if stop is None else min(stop, self.n_sentences)
         if columns is None:
             return self._each_sentence(max(first, 0), last)
-        starts = range(max(first, 0), last, COLUMNS_AT_ONCE) or (0,)
+        starts = range(max(first, 0), last, COLUMNS_AT_ONCE) or (last,)
         return pa.concat_tables(self.table(range(start, min(start + COLUMNS_AT_ONCE, last)), columns) for start in starts)
 
     def _each_sentence(self, first: int, stop: int) -> Iterator[Sentence]:
@@ -509,8 +508,7 @@ class Readable(ABC):
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
-        wanted = np.asarray(self._find(list(ids)) if ids is not None else numbers, np.int64)
-        spans = self.spans(wanted)
+        spans = self.spans(wanted := self._starts.checked(self._find(list(ids)) if ids is not None else numbers))
         kept = spans if boundaries else self.inner_spans(spans)
         self.check_raw(raw)
         rows = self.read_spans(self.state_indices(states), kept, raw)

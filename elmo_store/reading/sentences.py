@@ -44,7 +44,7 @@ TEXT_BYTES = 1 << 28  # of columns of text in memory
 FOOTERS_KEPT = 1024
 TEXT_COLUMNS = ("id", "tokens")
 _Group = tuple[int, int]  # a part's place in the index, and one of its row groups
-MOST_WORDS = 1 << 20  # of a vocabulary; with more it begins anew
+MOST_WORDS = 1 << 20  # of a vocabulary
 
 
 class SentenceRecord(msgspec.Struct, frozen=True):
@@ -139,6 +139,8 @@ class Starts:
             wanted = np.arange(numbers.start, numbers.stop, numbers.step)
         else:
             wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
+            if len(wanted) and wanted.dtype.kind in "bf":
+                raise TypeError(f"sentences by {wanted.dtype}: give their numbers, of a mask numpy.flatnonzero(mask)")
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self._n:
             outside = wanted[(wanted < 0) | (wanted >= self._n)]
             raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0")
@@ -198,14 +200,11 @@ class Strings:
 
 
 class Vocabulary:
-    """The words of `Words`, each once. Safe for threads."""
+    """The words of `Words`, each once, up to `MOST_WORDS`; then it begins anew, beside what was made before. Safe for threads."""
 
     def __init__(self) -> None:
         self._lock = ForkLock()
         self._words, self._numbers = list[str](), dict[str, int]()
-
-    def __len__(self) -> int:
-        return len(self._words)
 
     def of(self, lists: pa.ListArray) -> Words:
         """``lists``: of strings, or of numbers of a dictionary of them."""
@@ -214,9 +213,11 @@ class Vocabulary:
         values = lists.values.slice(first, last - first)
         coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
         with self._lock:
-            ids = [self._number(word) for word in coded.dictionary.to_pylist()]
+            if len(self._words) > MOST_WORDS:
+                self._words, self._numbers = [], {}
+            words, ids = self._words, [self._number(word) for word in coded.dictionary.to_pylist()]
         own = np.array(ids, np.int32)[coded.indices.to_numpy()] if len(coded) else np.zeros(0, np.int32)
-        return Words(self._words, own, lists.offsets.to_numpy() - np.int32(first))
+        return Words(words, own, lists.offsets.to_numpy() - np.int32(first))
 
     def _number(self, word: str) -> int:
         number = self._numbers.setdefault(word, len(self._words))
@@ -290,16 +291,17 @@ def renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
 class SentenceTable:
     """The sentences of a store."""
 
-    def __init__(self, root: Root, manifest: Manifest) -> None:
+    def __init__(self, root: Root, manifest: Manifest, share: float = 1.0, vocabulary: Vocabulary | None = None) -> None:
+        """``share``: of the memory that a store's text may take; ``vocabulary``: that stores which are read as one share."""
         self._root, self._manifest = root, manifest
-        sizes = manifest.sizes
+        sizes, text_bytes = manifest.sizes, int(TEXT_BYTES * share)
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
-        self._texts: Recent[_Group, list[Any]] = Recent(TEXT_BYTES, _bytes_of)  # `TEXT_COLUMNS`
-        self._facts: Recent[_Group, list[Any]] = Recent(TEXT_BYTES, _bytes_of)  # all columns of a record
-        self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(TEXT_BYTES, lambda table: int(table.nbytes))
-        self._vocabulary = Vocabulary()
+        self._texts: Recent[_Group, list[Any]] = Recent(text_bytes, _bytes_of)  # `TEXT_COLUMNS`
+        self._facts: Recent[_Group, list[Any]] = Recent(text_bytes, _bytes_of)  # all columns of a record
+        self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(text_bytes, lambda table: int(table.nbytes))
+        self._vocabulary = vocabulary or Vocabulary()
         self._by_id = HashTables(root, sizes.sentences, layout.id_table)
         self._by_text = HashTables(root, sizes.sentences, layout.text_table)
         self._lock = ForkLock()
@@ -432,10 +434,6 @@ class SentenceTable:
 
     def _read_columns(self, groups: list[_Group], names: tuple[str, ...]) -> list[list[Any]]:
         """Columns of row groups: `Words` of tokens, `Strings` of ids, Arrow's arrays of others."""
-        if len(self._vocabulary) > MOST_WORDS:
-            self._vocabulary = Vocabulary()
-            self._texts.clear()
-            self._facts.clear()
         tables = read_tables(self._root, [self._request(*group, names, dictionaries=True) for group in groups])
         return [[self._kept(name, table[name].combine_chunks()) for name in names] for table in tables]
 

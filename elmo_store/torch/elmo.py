@@ -111,7 +111,8 @@ class Elmo(nn.Module):
             word_inputs: taken for AllenNLP's sake: ids of a cached vocabulary; the character ids say the same.
 
         Returns:
-            `elmo_representations`: float32 [B, timesteps, 2p], one for each mix, zeros behind each sentence (dropped out like the
+            `elmo_representations`: float32 [B, timesteps, 2p], one for each mix, zeros behind each sentence (after do_layer_norm
+                with boundaries other numbers, as in AllenNLP; dropped out like the
             rest); `mask`: int64 [B, timesteps], 1 for real tokens. With more dimensions of ids, as many of theirs.
 
         Raises:

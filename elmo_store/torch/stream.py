@@ -17,6 +17,7 @@ SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
 MIXED_SHARDS = 8  # that a pool's runs come from
 POOLS_AHEAD = 1  # that are read while one is used
+BATCHES_AHEAD = 2
 NOT_SET = -1
 ORDER_SETTINGS = ("seed", "shuffle", "bucket", "uneven", "batch_sentences", "pool_sentences")
 
@@ -41,7 +42,7 @@ class SentenceStream(IterableDataset[Item]):
     `state_dict` and `load_state_dict` resume in the middle of an epoch and read nothing that was given before. With workers
     torchdata's StatefulDataLoader keeps the state of each.
 
-    Memory: three pools, of the rows of ``pool_sentences`` sentences each, beside the batches that are in use.
+    Memory: a few batches; where rows are not mapped also three pools, of the rows of ``pool_sentences`` sentences each.
 
     Args:
         store: an open store (or a view of one), or its URL.
@@ -166,12 +167,13 @@ class SentenceStream(IterableDataset[Item]):
             spans = self.store.spans(pool[0])
             return Pool(self.wanted, pool[0], spans, order.joined(spans))
 
-        for (_, batches), pool in read_ahead(read, () if begin.ended else self._pools(begin), POOLS_AHEAD):
-            for places in batches:
-                given += 1
-                self._position = Position(begin.epoch, given, False)
-                yield with_fields(pool.batch(places))
-            del pool  # so that its memory is free for the next
+        pools = read_ahead(read, () if begin.ended else self._pools(begin), POOLS_AHEAD)
+        wanted = ((pool, places) for (_, batches), pool in pools for places in batches)
+        # By a thread too: of rows that are mapped a pool is no copy, and a batch is what reads them.
+        for _, batch in read_ahead(lambda item: item[0].batch(item[1].tolist()), wanted, BATCHES_AHEAD):
+            given += 1
+            self._position = Position(begin.epoch, given, False)
+            yield with_fields(batch)
         self._position = Position(begin.epoch, given, True)
 
     def _pools(self, begin: Position) -> Iterator[tuple[Int64, list[Int64]]]:

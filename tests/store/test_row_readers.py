@@ -59,6 +59,7 @@ def test_any_spans_of_any_states(
             np.testing.assert_array_equal(scale, written.raw.scale[rows][:, states])
 
 
+@pytest.mark.slow
 def test_views_are_read_only_and_outlive_the_store(ways: list[tuple[elmo_store.Store, Written]]) -> None:
     for store, written in ways:
         for number in range(len(store)):
@@ -153,4 +154,4 @@ def test_words_come_back(lists: list[list[str]], coded: bool) -> None:
     for own, part in ((lists, array), (lists[1:], array.slice(1))):
         words = vocabulary.of(part)
         assert [words[index] for index in range(len(own))] == [tuple(one) for one in own]
-    assert len(vocabulary) == len({word for one in lists for word in one})
+    assert len(vocabulary._words) == len({word for one in lists for word in one})
