@@ -9,7 +9,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs import spec
 
 if TYPE_CHECKING:
-    from pipeline.jobs.embed_job import OpenedJob
+    from pipeline.jobs.embed_job import BegunJob
 
 EPILOG = """\
 Any option of Apache Beam may follow, such as --runner=FlinkRunner --flink_master=HOST:PORT, --runner=DataflowRunner
@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> int:
 
     loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
     from pipeline.jobs.embed_input import STDIN
-    from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
+    from pipeline.jobs.embed_job import BegunJob, EmbedCorpus, begin_job
     from pipeline.jobs.run import Running, complete_already, run_to_end
     from pipeline.jobs.runner import opened as opened_runner
 
@@ -49,19 +49,19 @@ def _run(args: argparse.Namespace) -> int:
     waits = not options.no_wait
     with opened_runner(beam_args, wait=waits) as runner:
 
-        def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, OpenedJob]:
-            opened = open_job(options, runner, loading)
-            if opened.holder is None:
-                return complete_already(opened.root, quiet=options.quiet, is_member=bool(options.into)), opened
-            running = Running("embed", opened.holder, opened.manifest, runner, quiet=options.quiet, wait=waits)
+        def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, BegunJob]:
+            begun = begin_job(options, runner, loading)
+            if begun.holder is None:
+                return complete_already(begun.root, quiet=options.quiet, is_member=bool(options.into)), begun
+            running = Running("embed", begun.holder, begun.manifest, runner, quiet=options.quiet, wait=waits)
             running.is_member = bool(options.into)
-            return run_to_end(running, EmbedCorpus(opened.job) if opened.job else None), opened
+            return run_to_end(running, EmbedCorpus(begun.job) if begun.job else None), begun
 
-        code, opened = attempt(loading)
+        code, begun = attempt(loading)
         if code is None and STDIN not in options.inputs:  # the job that was followed left work; standard input is read once
-            code, opened = attempt()
+            code, begun = attempt()
     if options.into and code == Exit.COMPLETE:
-        _add_member(options, options.into, opened)
+        _add_member(options, options.into, begun)
     return Exit.INCOMPLETE if code is None else code
 
 
@@ -76,7 +76,7 @@ def _with_local_workers(beam_args: list[str], workers: int) -> list[str]:
     return [*completed, "--direct_running_mode=multi_processing"] if workers > 1 else completed
 
 
-def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> None:
+def _add_member(options: spec.EmbedOptions, into: str, begun: "BegunJob") -> None:
     """Put the version that has the store which the job wrote; nothing of a job that goes on without this command."""
     from elmo_store.collecting import add, discard
     from elmo_store.format.manifest import read_manifest
@@ -85,18 +85,19 @@ def _add_member(options: spec.EmbedOptions, into: str, opened: "OpenedJob") -> N
     from pipeline.jobs.run import say_next
     from pipeline.progress.summary import described
 
-    manifest = read_manifest(opened.root)
+    manifest = read_manifest(begun.root)
     if not manifest.complete:
-        print(f"when the job is complete, rerun the same command to add it to {into}")
+        if not options.quiet:
+            print(f"when the job is complete, rerun the same command to add it to {into}")
         return
-    name = str(opened.root).rpartition("/")[2]
+    name = str(begun.root).rpartition("/")[2]
     root = Root(into, options.storage_options)
     if options.skip_known and not manifest.sizes.tokens and not manifest.sizes.rejected:
         discard(root, name)
         if not options.quiet:
             print(f"{into}: nothing new, so no version was added")
         return
-    version = add(root, name, job_identity(opened.manifest))
+    version = add(root, name, job_identity(begun.manifest))
     if not options.quiet:
         print(described(into, version))
         say_next(root, version.store)

@@ -7,6 +7,7 @@ from the store and leaves what the next ones need there; between stages travel n
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -18,26 +19,15 @@ from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, 
 from elmo_store.format.markers import marked_shards
 from elmo_store.format.words import WordLimit
 from elmo_store.storage.lease import LeaseHolder
-from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from model.errors import ModelError
 from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import reach
-from pipeline.jobs.embed_input import STDIN, Input, opened_input
+from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.model_loading import JobModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, put_start
-from pipeline.jobs.preflight import (
-    SKIP_VERSION,
-    added_before,
-    check_input,
-    check_reach,
-    decided,
-    member_of,
-    new_manifest,
-    skip_version,
-)
+from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_input, decided, new_manifest, output_root, place_of
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import (
     ENGINES,
@@ -99,6 +89,21 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
 
 @dataclass(frozen=True)
 class OpenedJob:
+    """A job that is checked and known whole, of which nothing is written yet.
+
+    Attributes:
+        place: where its store goes, with the manifest that it begins with.
+        job: what workers get, but for the run and its start state.
+        source: its input.
+    """
+
+    place: StorePlace
+    job: Job
+    source: Input
+
+
+@dataclass(frozen=True)
+class BegunJob:
     """A job whose start stands in its store; ``manifest`` as it began.
 
     ``job`` and ``holder`` are None if the store is complete already, ``job`` alone if it goes on without the command that
@@ -107,54 +112,58 @@ class OpenedJob:
 
     root: Root
     manifest: Manifest
-    job: Job | None
-    holder: LeaseHolder | None
+    job: Job | None = None
+    holder: LeaseHolder | None = None
 
 
-def open_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingModel | None = None) -> OpenedJob:
+def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingModel | None = None) -> BegunJob:
     """Check everything that can be checked before the work, take the lease, and put the job's start into the store.
 
     ``runner``: Beam's options; ``loading``: the job's model where its loading began earlier.
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     loading = loading or LoadingModel(options.model, options.start_state)
-    terms = LeaseTerms(is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner))
-    output = Location("output", options.place, options.storage_options)
-    inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
-    check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
-    root = Root(output.url, output.storage_options)
-    reach(root, "output")
+    root = output_root(options, runner)
     with opened_input(options) as source:
-        check_input(source, output)
-        model = loading.result()
-        options = decided(options, runner)
-        manifest = new_manifest(options, source, model)
-        known = None
-        if options.into:
-            if (done := added_before(root, manifest)) is not None:
-                return OpenedJob(done, manifest, None, None)
-            collection = root
-            root, model, known = member_of(root, manifest, model)
-            if options.skip_known:
-                manifest = replace(manifest, job={**manifest.job, SKIP_VERSION: skip_version(collection, root)})
-        job = replace(job_of(options, runner, root, source, model, manifest), known=known)
+        check_input(source, root)
+        opened = open_job(options, runner, root, source, loading.result())
+        terms = LeaseTerms(
+            is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner)
+        )
+        return begin(opened, terms, overwrite=options.overwrite)
 
-        def start(holder: LeaseHolder, earlier: Manifest | None) -> Job:
-            started, state = manifest, model.start
-            if earlier is not None:
-                started = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
-                state = _start_state_of(root, started) or state
-            workers_root = owned(root, holder.run, Process.here() if terms.local else None)
-            own = replace(job, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
-            started = replace(started, start_state=StartStateInfo(state.kind, state.sha256))
-            _put_start(own, started, state, source, model, terms)
-            if terms.local and n_workers(runner) == 1:
-                build_ahead(own, model.weights, state)
-            return own
 
-        claimed = claim(root, terms, manifest, describe_files(source.splits), start, overwrite=options.overwrite)
-    holder, started = claimed or (None, None)
-    return OpenedJob(root, manifest, started, holder)
+def open_job(options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: JobModel) -> OpenedJob:
+    """What is asked for, resolved into one job; nothing is written. CommandError for what the user can mend."""
+    options = decided(options, runner)
+    place = place_of(options, root, new_manifest(options, source, model), model)
+    return OpenedJob(place, job_of(options, runner, place, source), source)
+
+
+def begin(opened: OpenedJob, terms: LeaseTerms, *, overwrite: bool) -> BegunJob:
+    """Take the lease of the output and put the job's start there. Errors as of `claim`."""
+    place = opened.place
+    if place.is_done:
+        return BegunJob(place.root, place.manifest)
+    files, start = describe_files(opened.source.splits), partial(_start, opened, terms)
+    holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=overwrite) or (None, None)
+    return BegunJob(place.root, place.manifest, job, holder)
+
+
+def _start(opened: OpenedJob, terms: LeaseTerms, holder: LeaseHolder, earlier: Manifest | None) -> Job:
+    """Put the start of a run; ``earlier``: the manifest of an earlier run, which this one resumes."""
+    manifest, model = opened.place.manifest, opened.place.model
+    state = model.start
+    if earlier is not None:
+        manifest = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
+        state = _start_state_of(opened.place.root, manifest) or state
+    workers_root = owned(opened.place.root, holder.run, Process.here() if terms.local else None)
+    job = replace(opened.job, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+    manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
+    _put_start(job, manifest, state, opened.source, model, terms)
+    if terms.local and job.workers == 1:
+        build_ahead(job, model.weights, state)
+    return job
 
 
 def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, model: JobModel, terms: LeaseTerms) -> None:
@@ -187,18 +196,18 @@ def _start_state_of(root: Root, manifest: Manifest) -> StartState | None:
     return state if state.sha256 == manifest.start_state.sha256 else None
 
 
-def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: JobModel, manifest: Manifest) -> Job:
+def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, source: Input) -> Job:
     """What the workers get, but for the run and its start state.
 
     A GPU gets larger calls: thousands of lanes, and more threads to write what it computes.
     """
-    cuda = options.device == "cuda"
+    cuda, manifest = options.device == "cuda", place.manifest
     call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
     workers = n_workers(runner)
     in_one_process = is_local(runner) and workers == 1
     share = max(1, cores() // workers) if is_local(runner) and workers > 1 else None
     return Job(
-        root=root,
+        root=place.root,
         run_id="",
         fingerprint=manifest.model.fingerprint,
         start_sha256="",
@@ -215,12 +224,13 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, root: Root, source: I
         ),
         model=options.model,
         device=options.device,
-        hints=resource_hints(runner, model.weight_bytes, call_bytes, options.accelerator if cuda else None),
+        hints=resource_hints(runner, place.model.weight_bytes, call_bytes, options.accelerator if cuda else None),
         workers=workers,
         writers=CUDA_WRITERS if cuda else 1,
         shards_per_call=shards_per_call(
             manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
         ),
+        known=place.known,
         input_storage_options=source.storage_options,
         read_processes=read_processes(source.splits) if in_one_process else 1,
         max_reject_rate=options.max_reject_rate,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:
+    from elmo_store.storage.root import Root
     from model.files.weights import BiLMWeights
     from model.start_state import StartState
 
@@ -39,6 +40,21 @@ class LoadingModel:
     def result(self) -> JobModel:
         """The model: once, so that nobody holds weights that the engine has packed. CommandError for what the user can mend."""
         return self._loaded.pop().result()
+
+
+def start_state_of(root: "Root") -> "StartState":
+    """What the sentences of a complete store started from. ShardMissingError, ShardCorruptError."""
+    from elmo_store.errors import ShardCorruptError, ShardMissingError
+    from elmo_store.format.layout import START_STATE
+    from model.errors import ModelError
+    from model.start_state import StartState
+
+    try:
+        return StartState.from_bytes(root.get(START_STATE))
+    except FileNotFoundError as error:
+        raise ShardMissingError(f"{root.url(START_STATE)} is missing: restore it") from error
+    except ModelError as error:
+        raise ShardCorruptError(f"{root.url(START_STATE)}: {error}: restore it") from error
 
 
 def load(model: str | None, start_state: str) -> JobModel:

@@ -6,23 +6,23 @@ Each raises CommandError for what the user can mend.
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from elmo_store.collecting import check_collection, name_of
+from elmo_store.collecting import check_collection, member_root, name_of
 from elmo_store.errors import StoreError, StoreNotFoundError
-from elmo_store.format.layout import START_STATE, member, state_names
+from elmo_store.format.layout import state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest
 from elmo_store.format.version import check_agrees, newest, numbers
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
-from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.jobs.embed_input import Input
-from pipeline.jobs.model_loading import JobModel
+from pipeline.cli.locations import reach
+from pipeline.jobs.embed_input import STDIN, Input
+from pipeline.jobs.model_loading import JobModel, start_state_of
 from pipeline.jobs.output import versions
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import is_local, runner_name
@@ -34,10 +34,39 @@ SKIP_VERSION = "skip_version"  # of a job with --skip-known: the version of the 
 _LOG = logging.getLogger(__name__)
 
 
-def check_input(source: Input, output: Location) -> None:
+@dataclass(frozen=True)
+class StorePlace:
+    """Where a job's store goes, and what it takes from there.
+
+    Attributes:
+        root: of the store.
+        manifest: that it begins with.
+        model: with the start state of the collection, if there is one.
+        known: what may be copied from the collection.
+        is_done: the same job wrote the store before.
+    """
+
+    root: Root
+    manifest: Manifest
+    model: JobModel
+    known: KnownSource | None = None
+    is_done: bool = False
+
+
+def output_root(options: EmbedOptions, runner: PipelineOptions) -> Root:
+    """The store or collection at the output. CommandError for one, or an input, that this command or workers can't reach."""
+    inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
+    output = Location("output", options.place, options.storage_options)
+    check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
+    root = Root(output.url, output.storage_options)
+    reach(root, "output")
+    return root
+
+
+def check_input(source: Input, output: Root) -> None:
     """OverlapError if a file of the input lies in the output: a link in a folder may hide that."""
     urls = () if source.stdin else (split.url for split in source.splits)
-    check_outside(output, "input", urls, source.storage_options)
+    check_outside(Location("output", output.url(), output.storage_options), "input", urls, source.storage_options)
 
 
 def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool) -> None:
@@ -171,50 +200,51 @@ def job_identity(manifest: Manifest) -> str:
     return name_of(json.dumps({name: value for name, value in manifest.job.items() if name != SKIP_VERSION}, sort_keys=True))
 
 
-def skip_version(root: Root, own: Root) -> int:
-    """The version of the collection at ``root`` whose sentences are left out of its member at ``own``; 0: there is none.
+def place_of(options: EmbedOptions, root: Root, manifest: Manifest, model: JobModel) -> StorePlace:
+    """Where the job of ``manifest`` writes: at ``root``, or as a member of the collection there.
 
-    A job that is resumed keeps the one that it began with. CommandError if that is gone.
+    CommandError if something else stands there, MemberMismatchError, field by field, if the job's store could not be a member.
+    """
+    if not options.into:
+        return StorePlace(root, manifest, model)
+    version = newest(root)
+    if version is None:
+        try:
+            check_collection(root)
+        except StoreError as error:
+            raise CommandError(Exit.REFUSED, str(error)) from error
+    identity = job_identity(manifest)
+    if version is not None and (added := version.of_source(identity)) is not None:
+        return StorePlace(member_root(root, added.name), manifest, model, is_done=True)
+    own, known = member_root(root, identity), None
+    if version is not None:
+        if (version.store.model.fingerprint, version.store.start_state.kind) == (manifest.model.fingerprint, model.start.kind):
+            first = member_root(root, version.members[0].name)
+            model = replace(model, start=start_state_of(first))  # other machines may round otherwise
+        begun = replace(manifest, start_state=StartStateInfo(model.start.kind, model.start.sha256))
+        check_agrees(str(root), version.store, "what is asked for", begun)
+        known = source_of(root, version, manifest.job)
+    if options.skip_known:
+        number = _compared_with(own, root, version.number if version else 0)
+        manifest = replace(manifest, job={**manifest.job, SKIP_VERSION: number})
+    return StorePlace(own, manifest, model, known)
+
+
+def _compared_with(own: Root, collection: Root, latest: int) -> int:
+    """The version whose sentences are left out of the member at ``own``: the ``latest`` (0: none), of a resumed job the same.
+
+    CommandError if that is gone.
     """
     try:
         began_with = read_manifest(own).job.get(SKIP_VERSION)
     except StoreNotFoundError:
         began_with = None
     if began_with is None:
-        version = newest(root)
-        return version.number if version else 0
-    if began_with and began_with not in numbers(root):
+        return latest
+    if began_with and began_with not in numbers(collection):
         raise CommandError(
             Exit.REFUSED,
-            f"version {began_with} of {root}, which this job was compared with when it began, is gone: remove {own} and run the "
-            "same command again",
+            f"version {began_with} of {collection}, which this job was compared with when it began, is gone: remove {own} and "
+            "run the same command again",
         )
     return int(began_with)
-
-
-def added_before(root: Root, manifest: Manifest) -> Root | None:
-    """The member of the collection at ``root`` that the same job wrote, without what was removed since; None without one."""
-    version = newest(root)
-    own = version.of_source(job_identity(manifest)) if version else None
-    return Root(root.url(member(own.name)), root.storage_options) if own else None
-
-
-def member_of(root: Root, manifest: Manifest, model: JobModel) -> tuple[Root, JobModel, KnownSource | None]:
-    """The member's own root in the collection at ``root``, the model with the collection's start state, what may be copied.
-
-    CommandError if something else stands at ``root``, MemberMismatchError, field by field, if the job's store could not be a
-    member.
-    """
-    try:
-        version = check_collection(root)
-    except StoreError as error:
-        raise CommandError(Exit.REFUSED, str(error)) from error
-    own = Root(root.url(member(job_identity(manifest))), root.storage_options)
-    if version is None:
-        return own, model, None
-    if (version.store.model.fingerprint, version.store.start_state.kind) == (manifest.model.fingerprint, model.start.kind):
-        first = Root(root.url(member(version.members[0].name)), root.storage_options)
-        model = replace(model, start=StartState.from_bytes(first.get(START_STATE)))  # other machines may round otherwise
-    begun = replace(manifest, start_state=StartStateInfo(model.start.kind, model.start.sha256))
-    check_agrees(str(root), version.store, "what is asked for", begun)
-    return own, model, source_of(root, version, manifest.job)

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from elmo_store.format.layout import START_STATE, state_names
+from elmo_store.format.layout import state_names
 from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.reading.rows import Batch
 from elmo_store.store import Store
@@ -18,8 +18,8 @@ from model.engine.products import int8_problem
 from model.engine.settings import EngineSettings
 from model.errors import ModelError
 from model.files.registry import load_model, local_spec
-from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.jobs.model_loading import start_state_of
 
 # Largest difference that other hardware explains, by the precision that the states were computed in. Wrong sentences, layers or
 # weights differ by far more.
@@ -57,7 +57,7 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Re
             Exit.BAD_USAGE, f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute"
         )
     weights = _weights(store, model)
-    start = StartState.from_bytes(store.held()[0].store.root.get(START_STATE))
+    start = start_state_of(store.held()[0].store.root)
     precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
     cell = "torch" if store.held()[0].store.manifest.job.get("cell") == "torch" else "auto"  # the C one is not everywhere
     here = "float32" if precision == "int8" and int8_problem() is not None else precision  # not every CPU multiplies so

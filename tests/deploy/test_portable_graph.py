@@ -10,7 +10,7 @@ import pytest
 from apache_beam.portability import common_urns
 from apache_beam.runners.portability.fn_api_runner import execution
 
-from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob, open_job
+from pipeline.jobs.embed_job import BegunJob, EmbedCorpus, begin_job
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import pipeline_options
 from tests.clusters.processes import worker_environment
@@ -21,13 +21,13 @@ N_SHARDS, SHARD_BYTES = 13, 64 * 5 * 16 * 2  # of the states of one shard: rows,
 
 
 @pytest.fixture
-def opened(tmp_path: Path, job_folder: Path) -> OpenedJob:
+def opened(tmp_path: Path, job_folder: Path) -> BegunJob:
     """A job at its door: 40 sentences of 20 words, 13 shards."""
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{WORD} {' '.join(f'w{i}_{j}' for j in range(19))}\n" for i in range(40)), encoding="utf-8")
     model = str(job_folder / "model.safetensors")
     options = EmbedOptions((str(text),), str(tmp_path / "store"), model, input_format="lines", shard_rows=64)
-    return open_job(options, pipeline_options([]))
+    return begin_job(options, pipeline_options([]))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_text_between_stages_would_be_seen(crossed: list[bytes]) -> None:
     assert any(WORD.encode() in elements for elements in crossed)
 
 
-def test_no_edge_of_the_graph_carries_text_or_vectors(opened: OpenedJob, crossed: list[bytes]) -> None:
+def test_no_edge_of_the_graph_carries_text_or_vectors(opened: BegunJob, crossed: list[bytes]) -> None:
     assert opened.job is not None
     pipeline = beam.Pipeline(options=pipeline_options([]))
     _ = pipeline | EmbedCorpus(opened.job)
@@ -60,7 +60,7 @@ def test_no_edge_of_the_graph_carries_text_or_vectors(opened: OpenedJob, crossed
     assert 0 < sum(map(len, crossed)) < N_SHARDS * SHARD_BYTES / 5  # of all stages and elements
 
 
-def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(opened: OpenedJob) -> None:
+def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(opened: BegunJob) -> None:
     graph = graph_of(opened).components
     pardos = [t for t in graph.transforms.values() if t.spec.urn == common_urns.primitives.PAR_DO.urn]
     assert ["Shards/Embed" in t.unique_name for t in pardos].count(True) >= 1
@@ -99,7 +99,7 @@ print("torch" in sys.modules)
 
 
 @pytest.mark.slow
-def test_a_worker_of_every_stage_but_the_one_that_embeds_never_loads_torch(opened: OpenedJob) -> None:
+def test_a_worker_of_every_stage_but_the_one_that_embeds_never_loads_torch(opened: BegunJob) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALL_BUT_EMBED, str(opened.root)],
         env=worker_environment(), capture_output=True, text=True, timeout=120, check=False,

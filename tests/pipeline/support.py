@@ -16,7 +16,7 @@ import fsspec
 import elmo_store
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.jobs.embed_job import EmbedCorpus, OpenedJob
+from pipeline.jobs.embed_job import BegunJob, EmbedCorpus
 from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options
 
@@ -34,7 +34,7 @@ def remote_digests(root: Root) -> dict[str, str]:
     return {name: hashlib.sha256(root.get(name)).hexdigest() for name in names}
 
 
-def graph_of(opened: OpenedJob) -> Any:
+def graph_of(opened: BegunJob) -> Any:
     """The graph of an open job, which is not run."""
     assert opened.job is not None
     pipeline = beam.Pipeline(options=pipeline_options([]))

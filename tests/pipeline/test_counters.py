@@ -30,7 +30,7 @@ def test_beam_counts_tokens_shards_rejects_and_retries(
 
     monkeypatch.setattr(LocalDisk, "put", put)
     beam_options = pipeline_options([])
-    opened = embed_job.open_job(options, beam_options)
+    opened = embed_job.begin_job(options, beam_options)
     assert opened.job is not None
     pipeline = beam.Pipeline(options=beam_options)
     _ = pipeline | EmbedCorpus(opened.job)

@@ -19,7 +19,7 @@ def options(corpus: Path, tiny_model: Path, tmp_path: Path) -> EmbedOptions:
 
 def test_the_graph_holds_pointers_only_however_large_the_input(options: EmbedOptions, corpus: Path) -> None:
     def graph_bytes() -> int:
-        return len(graph_of(embed_job.open_job(options, pipeline_options([]))).SerializeToString())
+        return len(graph_of(embed_job.begin_job(options, pipeline_options([]))).SerializeToString())
 
     small = graph_bytes()
     for number in range(200):

@@ -14,7 +14,7 @@ from model.engine.embedder import Embedder
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
-from pipeline.jobs.embed_job import EmbedCorpus, open_job
+from pipeline.jobs.embed_job import EmbedCorpus, begin_job
 from pipeline.jobs.spec import EmbedOptions
 from transforms.stages.embed_sentences import EmbedSentences
 
@@ -22,6 +22,7 @@ OPTIONS = ["--runner=FnApiRunner"]
 SENTENCES = [("a", ["One", "two", "."]), (7, []), (("c", 1), ["é", "One"]), ("d", ["."] * 40)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("start", ["warm", "zero"])
 def test_every_sentence_gets_the_states_of_the_engine_under_its_id(tiny_model: Path, dtype: str, start: str) -> None:
@@ -64,7 +65,7 @@ def test_a_corpus_is_a_step_of_a_pipeline(tiny_model: Path, tmp_path: Path) -> N
     (tmp_path / "a.txt").write_text("It is one. It is two.\n")
     options = PipelineOptions(OPTIONS)
     asked = EmbedOptions((str(tmp_path / "a.txt"),), str(tmp_path / "store"), model=str(tiny_model.parent))
-    opened = open_job(asked, options)
+    opened = begin_job(asked, options)
     assert opened.job is not None
 
     def count(done: bool) -> int:

@@ -12,7 +12,7 @@ from elmo_store.storage.filesystems import resolved_options
 from elmo_store.storage.root import Root
 from pipeline.cli.arguments import json_object
 from pipeline.cli.exit_codes import Exit
-from pipeline.jobs.embed_job import open_job
+from pipeline.jobs.embed_job import begin_job
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options
@@ -68,7 +68,7 @@ def test_a_secret_may_be_named_and_is_looked_up_where_it_is_used(
         (str(corpus),), str(tmp_path / "store"), model=str(tiny_model), storage_options=named, input_storage_options=named
     )
     assert SECRET not in repr(asked)
-    job = open_job(asked, pipeline_options([]))
+    job = begin_job(asked, pipeline_options([]))
     assert job.holder is not None
     with job.holder:
         graph = graph_of(job).SerializeToString()

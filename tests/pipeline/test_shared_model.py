@@ -14,6 +14,7 @@ from tests.pipeline.support import digests
 from transforms.inputs.records import FileIdentity, Split
 
 
+@pytest.mark.slow
 def test_a_model_shared_across_processes_writes_the_same_bytes(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,7 +44,7 @@ def settings_on_an_engine(corpus: Path, model: Path, output: Path, **asked: Any)
 
     options = EmbedOptions((str(corpus),), str(output), str(model), shared_disk=True, **asked)
     remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=engine:1", "--environment_type=EXTERNAL"])
-    job = embed_job.open_job(options, remote)
+    job = embed_job.begin_job(options, remote)
     assert job.job is not None
     return job.job
 
