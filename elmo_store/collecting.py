@@ -20,12 +20,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from elmo_store.errors import LeaseHeldError, StoreError, StoreNotFoundError
+from elmo_store.errors import LeaseHeldError, ShardMissingError, StoreError, StoreNotFoundError
 from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.manifest import Counts, Manifest, read_manifest
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.format.words import WordLimit
+from elmo_store.forms.shards import shard_objects
 from elmo_store.reading.collection import CollectionReader, rejects_in, rejects_of
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
@@ -74,7 +75,7 @@ def collect(
         for source, store in sources.items():
             if newest is None or newest.of_source(source) is None:
                 names[source] = name_of(store.manifest.to_json()["sha256"])
-                target = _member_root(root, names[source])
+                target = member_root(root, names[source])
                 _copy(store, target)
                 _completed(target)
         return _append(holder, newest, "collect", names)
@@ -108,7 +109,8 @@ def _changing(root: Root) -> Iterator[LeaseHolder]:
         yield holder
 
 
-def _member_root(root: Root, name: str) -> Root:
+def member_root(root: Root, name: str) -> Root:
+    """Where the member ``name`` of the collection at ``root`` is, or will be."""
     return Root(root.url(layout.member(name)), root.storage_options)
 
 
@@ -138,20 +140,22 @@ def add(root: Root, name: str, source: str) -> Version:
         newest = check_collection(root)
         known = newest is not None and newest.of_source(source) is not None
         if not known:
-            _completed(_member_root(root, name))
+            _completed(member_root(root, name))
         return _append(holder, newest, "embed", {} if known else {source: name})
 
 
 def discard(root: Root, name: str) -> None:
-    """Remove the store ``members/NAME``, which no version has. LeaseHeldError as `collect`."""
+    """Remove the store ``members/NAME``, unless the newest version has it. LeaseHeldError as `collect`."""
     with _changing(root) as holder:
-        _remove_store(holder, name)
+        newest = check_collection(root)
+        if newest is None or all(member.name != name for member in newest.members):
+            _remove_store(holder, name)
 
 
 def _append(holder: LeaseHolder, newest: Version | None, change: Change, names: Mapping[str, str]) -> Version:
     """Put a version with these members too, complete stores that lie there: source → name. Without any, the newest."""
     root = holder.root
-    manifests = {source: read_manifest(_member_root(root, name)) for source, name in names.items()}
+    manifests = {source: read_manifest(member_root(root, name)) for source, name in names.items()}
     if newest is not None and not manifests:
         return newest
     like = newest.store if newest else next(iter(manifests.values()))
@@ -259,7 +263,13 @@ def _copy(store: StoreReader, target: Root) -> None:
     """Make ``target`` what the store is, the manifest last; what is there already stays. Nobody else may write there."""
     target.remove_unfinished()  # of a command that was killed
     source, there = store.root, target.sizes()
-    for rel, size in source.sizes().items():
+    listed, m = source.sizes(), store.manifest
+    of_parts = [layout.sentences_part(part) for part in range(m.sizes.parts)]
+    of_shards = [rel for shard in range(m.sizes.shards) for rel in shard_objects(m, shard)]
+    for rel in [*(record.path for record in m.objects), *of_parts, *of_shards]:
+        if rel not in listed:  # a folder that is a link is read, and not listed
+            raise ShardMissingError(f"{source.url(rel)} is missing, or below a link: restore it, or copy its folder")
+    for rel, size in listed.items():
         if layout.is_ours(rel) and not rel.startswith(_LEFT_OUT) and there.get(rel) != size:
             _copy_object(source, target, rel)
     source.confirm(now=True)  # the store that was opened
@@ -269,7 +279,7 @@ def _copy(store: StoreReader, target: Root) -> None:
 
 def _copy_object(source: Root, target: Root, rel: str) -> None:
     if source.is_local:
-        target.put(rel, Path(source.path(rel)), link=True)
+        target.put(rel, Path(os.path.realpath(source.path(rel))), link=True)
     elif kind_of(source.filesystem) == kind_of(target.filesystem) and source.storage_options == target.storage_options:
         target.calls.cp_file(source.path(rel), target.path(rel))
     else:
@@ -306,7 +316,7 @@ def _compacted(holder: LeaseHolder, newest: Version) -> Version:
 
 def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) -> Manifest:
     """The manifest of the store ``name``, what ``member`` keeps, which is written unless it is there."""
-    target = _member_root(holder.root, name)
+    target = member_root(holder.root, name)
     try:
         return _completed(target)
     except StoreError:  # it is not there, or not complete
@@ -338,7 +348,6 @@ def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int
         holder.check()
         root.remove("report.html")
     for name in sorted(named - alive) + begun:
-        holder.check()
         _remove_store(holder, name)
     holder.check()
     for number in gone:
@@ -352,13 +361,14 @@ def unversioned(root: Root, named: Collection[str]) -> dict[str, Manifest]:
     for name in root.names(layout.MEMBERS):
         if name not in named:
             with suppress(StoreError):
-                manifests[name] = read_manifest(_member_root(root, name))
+                manifests[name] = read_manifest(member_root(root, name))
     return manifests
 
 
 def _remove_store(holder: LeaseHolder, name: str) -> None:
     """Remove a member's objects, the manifest last; what is not a store's stays."""
-    root = _member_root(holder.root, name)
+    holder.check()
+    root = member_root(holder.root, name)
     root.remove(*[rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
     root.remove(layout.MANIFEST)
     root.remove_unfinished()

@@ -114,6 +114,15 @@ class ViewSettings:
     compression: str | None = None
     inner_checksum: str | None = None
 
+    def __post_init__(self) -> None:
+        """ValueError for a value that no store has."""
+        known = {"dtype": layout.DTYPES, "compression": layout.COMPRESSIONS, "inner_checksum": layout.CHECKSUMS}
+        for name, values in known.items():
+            if (value := getattr(self, name)) not in (None, *values):
+                raise ValueError(f"{name} is {value!r}: known are {', '.join(values)}")
+        if self.store_forms is not None and (not self.store_forms or not set(self.store_forms) <= set(layout.FORMS)):
+            raise ValueError(f"store_forms is {self.store_forms!r}: give a list of one or both of {', '.join(layout.FORMS)}")
+
 
 def write_view(
     view: Readable,

@@ -118,6 +118,8 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
         if (value := getattr(settings, option)) not in known:
             raise StoreError(f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
     if name == POOLED:
+        if settings.pool not in POOLS:
+            raise StoreError(f"pool is {settings.pool!r}: known are {', '.join(POOLS)}")
         if settings.layer_norm and not settings.weights:
             raise StoreError("--layer-norm applies only to mixes: add --weights")
         return settings

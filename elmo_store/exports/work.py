@@ -183,7 +183,11 @@ class Work:
         dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
 
         def block(batch: Batch) -> Block:
-            values = vectors.make(batch.states).transpose(1, 0, 2).astype(dtype, "C")
+            exact = vectors.make(batch.states).transpose(1, 0, 2)
+            with np.errstate(over="ignore"):
+                values = exact.astype(dtype, "C")
+            if dtype == "float16" and not np.isfinite(values).all() and np.isfinite(exact).all():
+                raise StoreError(f"numbers of {store.url} are too large for float16: export them with --dtype float32")
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []
             kept = store.table(numbers, list(store.fields)) if fields else None

@@ -8,7 +8,6 @@ from elmo_store.format.fields import TOKEN, KeptField
 from elmo_store.reading.store import StoreReader
 
 GROUPED = ("string", "bool", "int64", "date")  # types of which a few values come again and again
-NOTHING = "–"  # in place of null
 
 
 def grouped_fields(store: StoreReader) -> list[KeptField]:
@@ -28,8 +27,3 @@ def values_at(store: StoreReader, name: str, sentence: Sequence[int], position: 
         tokens = [at - edge for at in position]
         own = [v[at] if v and 0 <= at < len(v) else None for v, at in zip(own, tokens, strict=True)]
     return [None if value is None else str(value) for value in own]
-
-
-def shown(value: object) -> str:
-    """A value as a group's name."""
-    return NOTHING if value is None else str(value)

@@ -65,10 +65,8 @@ class Picture:
 
 
 def draw(name: str, figures: StoreFigures) -> Picture:
-    """Draw one picture. ImportError without Matplotlib, naming the extra; ValueError if the store has nothing to draw there."""
+    """Draw one picture, which applies to the store. ImportError without Matplotlib, naming the extra."""
     drawing = PICTURES[name]
-    if not drawing.applies(figures):
-        raise ValueError(f"{figures.url} has nothing to show as {name}: {drawing.title}")
     with _style(name):
         figure, numbers = drawing.draw(figures)
     return Picture(name, drawing.title, figure, tuple(map(tuple, numbers)))

@@ -22,6 +22,7 @@ from elmo_store.errors import (
     ManifestError,
     MemberMismatchError,
     ShardCorruptError,
+    StoreError,
     StoreNotFoundError,
     StoreVersionError,
 )
@@ -148,7 +149,7 @@ class Version:
 def made(number: int, change: Change, like: Manifest, members: Sequence[Member], counts: Counts) -> Version:
     """A version of these members. ``like``: the manifest of one of them, or an earlier version's; ``counts``: of what is kept.
 
-    Only sentences, tokens, rows, rejected and words_cut of ``counts`` are asked for.
+    Only sentences, tokens, rows, rejected and words_cut of ``counts`` are asked for. StoreError without a form that all have.
     """
     listed = json.dumps(msgspec.to_builtins(members), sort_keys=True)
     content = hashlib.sha256(listed.encode()).hexdigest()
@@ -159,6 +160,10 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
         shards=layout.n_shards(counts.rows, like.shard_rows),
     )
     shared = tuple(form for form in like.forms if all(form in own for own in forms))
+    if not shared:
+        raise StoreError("these stores have no form in common: write them in one with `elmo-store convert --store`")
+    if shared != like.forms:  # what the members that are laid out as ``like`` have is no longer what the version says
+        members = [member if member.inside else msgspec.structs.replace(member, inside=Inside.of(like)) for member in members]
     store = replace(
         like,
         complete=True,
@@ -284,11 +289,17 @@ def _check(version: Version, number: int) -> None:
 def publish(holder: LeaseHolder, version: Version) -> Version:
     """Put a version, the next after the newest, with the collection's lease in hand; returns it.
 
-    LeaseLostError if another command took the lease and has put a version meanwhile; then this one is not put.
+    LeaseLostError if another command took the lease and has put a version meanwhile; then this one is not put. StoreError for one
+    that readers would refuse for its size.
     """
-    root, rel = holder.root, layout.version(version.number)
+    root, rel, data = holder.root, layout.version(version.number), version.encoded()
+    if len(data) > MOST_JSON_BYTES:
+        raise StoreError(
+            f"version {version.number} of {root} would have {len(data):,} bytes, and readers take {MOST_JSON_BYTES:,}: remove "
+            "fewer sentences at a time, and run `elmo-store compact` in between"
+        )
     holder.check()
-    is_new = root.put_new(rel, version.encoded())
+    is_new = root.put_new(rel, data)
     if not is_new or numbers(root)[-1] > version.number:  # by a command that was stopped after it looked at its lease
         if is_new:
             root.remove(rel)

@@ -82,7 +82,7 @@ class LocalDisk:
                 path = os.path.join(folder, name)
                 if not name.startswith(TEMPORARY_PREFIX):
                     with suppress(FileNotFoundError):  # removed since it was listed
-                        status = os.lstat(path)
+                        status = os.stat(path)  # of a link what it leads to, as readers have it
                         if S_ISREG(status.st_mode):
                             listed[os.path.relpath(path, top)] = Listed(status.st_size, local_stamp(status))
         return dict(sorted(listed.items()))
@@ -258,4 +258,4 @@ def _write(path: str, data: Data | Path, *, link: bool) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:254] + _TEMPORARY_SUFFIX
+    return os.fsdecode(os.fsencode(f"{TEMPORARY_PREFIX}{temporary_tag()}{name}")[:254]) + _TEMPORARY_SUFFIX

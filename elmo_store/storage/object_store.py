@@ -5,6 +5,8 @@ There are no folders and no half-written files: what is done with those on a dis
 
 import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -153,23 +155,28 @@ class ObjectStore:
 
     def remove(self, rels: Sequence[str], before: Before = nothing) -> None:
         before()
+        self._remove([self._path(rel) for rel in rels])
+
+    def _remove(self, paths: Sequence[str]) -> None:
         try:
-            self._calls.rm([self._path(rel) for rel in rels])
-        except FileNotFoundError:  # by an attempt whose answer was lost
-            for rel in rels:
-                try:
-                    self._calls.rm_file(self._path(rel))
-                except FileNotFoundError:
-                    continue
+            if any(map(has_magic, paths)):  # names, which fsspec's ``rm`` takes for patterns
+                raise FileNotFoundError
+            self._calls.rm(paths)
+        except FileNotFoundError:  # one was removed by an attempt whose answer was lost
+            for path in paths:
+                with suppress(FileNotFoundError):
+                    self._calls.rm_file(path)
         self._calls.invalidate_cache()
 
     def remove_tree(self, prefix: str, before: Before = nothing) -> None:
         before()
         self._calls.invalidate_cache()
-        try:
-            self._calls.rm(self._path(prefix), recursive=True)
-        except FileNotFoundError:
-            return
+        path = self._path(prefix)
+        with suppress(FileNotFoundError):
+            if has_magic(path):
+                self._remove(self._calls.find(path))
+            else:
+                self._calls.rm(path, recursive=True)
         self._calls.invalidate_cache()
 
     def remove_unfinished(self, prefix: str, but: str = "", before: Before = nothing) -> None:

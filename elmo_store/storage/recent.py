@@ -11,15 +11,13 @@ class ForkLock:
     """A lock that is free in a forked process, whoever held it when that was forked."""
 
     def __init__(self) -> None:
-        self._pid, self._lock = os.getpid(), Lock()
+        self._locks = {os.getpid(): Lock()}  # by process: its threads must agree on one
 
     def __enter__(self) -> None:
-        if self._pid != os.getpid():
-            self._pid, self._lock = os.getpid(), Lock()
-        self._lock.acquire()
+        self._locks.setdefault(os.getpid(), Lock()).acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self._locks[os.getpid()].release()
 
 
 K = TypeVar("K", bound=Hashable)

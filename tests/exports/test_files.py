@@ -87,6 +87,7 @@ def test_safetensors_in_torch(store: Store, tmp_path: Path) -> None:
     assert all(np.array_equal(tensors["vectors"][starts[i] : starts[i + 1]].numpy(), layers(store, i)[2]) for i in range(7))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_hugging_face_datasets(store: Store, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
@@ -108,6 +109,7 @@ def test_hugging_face_datasets(store: Store, tmp_path: Path) -> None:
     assert kept["n"][:] == [7, 5, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_dataset_s_files_are_arrow_streams(store: Store, tmp_path: Path, dtype: str) -> None:
     duckdb, pl = pytest.importorskip("duckdb"), pytest.importorskip("polars")
@@ -135,6 +137,7 @@ def test_a_dataset_s_files_are_arrow_streams(store: Store, tmp_path: Path, dtype
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves its files to the garbage collector
 def test_webdataset(store: Store, tmp_path: Path) -> None:
     wds = pytest.importorskip("webdataset")
@@ -298,3 +301,10 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
     assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
     assert not (tmp_path / "b").exists()
+
+
+def test_what_float16_can_t_hold_is_refused(tmp_path: Path) -> None:
+    large = make_store(str(tmp_path / "large"), dtype="float32", values=lambda rows, states: np.full((rows, states, 8), 1e6))
+    with pytest.raises(StoreError, match="too large for float16: export them with --dtype float32"):
+        export(elmo_store.open(large.root.url()), tmp_path / "out", "safetensors", dtype="float16")
+    assert not (tmp_path / "out").exists()

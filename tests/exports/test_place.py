@@ -139,6 +139,7 @@ def _overtaken(start: Callable[[Callable[[], None]], Any], second: Callable[[], 
     return errors[0] if errors else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(store: Store, folder: Root, name: str) -> None:
     """SIGSTOP in the middle, another export with other settings to its end, SIGCONT."""

@@ -171,6 +171,7 @@ def test_of_halves_and_int8(dtype: str, weights: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(table["ner"].to_pylist()[0], unit_of(mixed_rows(store, 0, "ner"), "mean"), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_readers_of_columns_get_nulls(corpus: Store, weights: Path, tmp_path: Path) -> None:
     duckdb, polars, pandas = (pytest.importorskip(name) for name in ("duckdb", "polars", "pandas"))
     export(corpus, tmp_path / "out", POOLED, weights=str(weights), pool="mean", dtype="float32")
@@ -291,6 +292,7 @@ def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where
     assert "out of memory?; the engine tries its work again" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(
     corpus: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -328,3 +330,10 @@ def test_a_value_beyond_half_precision_and_a_name_that_is_taken_are_refused(corp
         with pytest.raises(StoreError, match=says):
             export(corpus, tmp_path / name, POOLED, weights=str(tmp_path / "w.json"), pool="mean", dtype="float16")
         assert not list((tmp_path / name).glob("vectors/*.parquet"))
+
+
+@pytest.mark.parametrize("pool", [None, "sum"])
+def test_how_rows_become_one_vector_must_be_said(pool: str | None, corpus: Store, weights: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"pool is {pool!r}: known are mean, max, first, last"):
+        export(corpus, tmp_path / "out", POOLED, weights=str(weights), pool=pool)
+    assert not (tmp_path / "out").exists()

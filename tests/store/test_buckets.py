@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ def root(request: pytest.FixtureRequest) -> Root:
     return bucket_root(request, request.param)
 
 
+@pytest.mark.slow
 def test_objects_are_put_read_listed_and_removed(root: Root, tmp_path: Path) -> None:
     data = bytes(range(256)) * 40
     names = ["a", "b/c", "b/ü %41~c#.x", "b/d/e"]
@@ -353,6 +355,7 @@ def resetting(by_obstore: Root) -> Iterator[tuple[Resetting, Root]]:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrived", [False, True])
 def test_a_put_on_a_condition_is_retried_and_known_as_one_s_own(
     resetting: tuple[Resetting, Root], arrived: bool, tmp_path: Path
@@ -368,6 +371,7 @@ def test_a_put_on_a_condition_is_retried_and_known_as_one_s_own(
     assert server.lost == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrived", [False, True])
 def test_objects_are_removed_though_a_connection_is_reset(resetting: tuple[Resetting, Root], arrived: bool) -> None:
     server, root = resetting
@@ -414,3 +418,16 @@ def test_one_bucket_is_one_whichever_library_opens_it(by_obstore: Root, monkeypa
     first = resolved(by_obstore.url("a"))
     monkeypatch.setenv(OBSTORE, "0")
     assert relation(first, resolved(by_obstore.url())) is Relation.INSIDE
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, "memory"])
+def test_names_that_look_like_patterns_are_names(client: str, request: pytest.FixtureRequest) -> None:
+    above = Root(f"memory://{uuid4()}") if client == "memory" else bucket_root(request, client)
+    own, other = (Root(above.url(name), above.storage_options) for name in ("run[1]", "run1"))
+    for root in (own, other):
+        for rel in ("a", "b/c", "b/d"):
+            root.put(rel, b"1")
+    own.remove("a")
+    own.remove_tree("b")
+    assert own.list() == []
+    assert other.list() == ["a", "b/c", "b/d"]

@@ -18,6 +18,7 @@ import pytest
 import elmo_store
 from elmo_store import collecting, errors
 from elmo_store.format import layout
+from elmo_store.reading import sentences
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, collate
 from tests.buckets import CLIENTS, bucket_root
@@ -331,3 +332,61 @@ def open_files(folder: Path) -> list[str]:
         names = [os.path.realpath(entry.path) for entry in entries]
     names += [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
     return [name for name in names if name.startswith(str(folder))]
+
+
+def test_members_in_other_forms_are_read_and_those_without_one_in_common_are_refused(tmp_path: Path) -> None:
+    forms: dict[str, tuple[str, ...]] = {"both": ("zarr", "parquet"), "zarr": ("zarr",), "parquet": ("parquet",)}
+    made = {name: make(tmp_path / name, number, store_forms=own) for number, (name, own) in enumerate(forms.items())}
+    for number, steps in enumerate(([["both", "zarr"]], [["both"], ["zarr"]], [["zarr"], ["both"]])):
+        name = tmp_path / f"all-{number}"
+        for step in steps:
+            collecting.collect(str(name), [made[form] for form in step])
+        check_same(opened(name), elmo_store.concat([made[form] for step in steps for form in step]))
+        assert all_faults(opened(name)) == []
+    with pytest.raises(errors.StoreError, match="no form in common"):
+        collecting.collect(str(tmp_path / "none"), [made["both"], made["zarr"], made["parquet"]])
+    assert not (tmp_path / "none/versions").exists()
+
+
+def test_a_version_that_readers_would_refuse_is_not_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = tmp_path / "all"
+    collecting.collect(str(name), [make(tmp_path / "store", 0)])
+    size = (name / "versions/00000001.json").stat().st_size
+    monkeypatch.setattr("elmo_store.format.version.MOST_JSON_BYTES", size + 10)
+    with pytest.raises(errors.StoreError, match="remove fewer sentences at a time"):
+        collecting.remove(Root(str(name)), [opened(name).sentence(3).id])
+    assert opened(name).version.number == 1
+
+
+def test_a_store_whose_files_are_links_is_collected_whole_and_one_with_a_linked_folder_is_refused(tmp_path: Path) -> None:
+    store = make(tmp_path / "store", 0, store_forms=("zarr", "parquet"))
+    linked = tmp_path / "linked"
+    for path in sorted((tmp_path / "store").rglob("*")):
+        to = linked / path.relative_to(tmp_path / "store")
+        if path.is_dir():
+            to.mkdir(parents=True)
+        else:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.symlink_to(os.path.relpath(path, to.parent))
+    assert all_faults(elmo_store.open(linked)) == []
+    collecting.collect(str(tmp_path / "all"), [elmo_store.open(linked)])
+    shutil.rmtree(linked)
+    check_same(opened(tmp_path / "all"), store)
+    shutil.copytree(tmp_path / "store", linked)
+    shutil.move(linked / "states.zarr", tmp_path / "elsewhere")
+    (linked / "states.zarr").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(errors.ShardMissingError, match="below a link"):
+        collecting.collect(str(tmp_path / "other"), [elmo_store.open(linked)])
+    assert not (tmp_path / "other/versions").exists()
+
+
+def test_a_collection_keeps_as_much_text_as_one_store_and_its_words_once(
+    tmp_path: Path, stores: list[elmo_store.Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collecting.collect(str(tmp_path / "all"), stores)
+    collection = opened(tmp_path / "all")
+    list(collection.sentences())
+    tables = [store._now.sentences for store in collection.runs.stores if "_now" in vars(store)]
+    assert len(tables) > 1
+    assert sum(table._texts._most for table in tables) <= sentences.TEXT_BYTES
+    assert len({id(table._vocabulary) for table in tables}) == 1

@@ -161,3 +161,10 @@ def test_a_shard_must_be_whole(change: dict[str, object], message: str) -> None:
     assert len(forms.encode_shard(make_manifest(), 1, **shard)) == 3  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         forms.encode_shard(make_manifest(), 1, **{**shard, **change})  # type: ignore[arg-type]
+
+
+def test_a_long_name_of_any_letters_has_a_temporary_one(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    for name in ("ы" * 120, "語" * 80, "x" * 250):
+        root.put(name, b"1")
+        assert root.get(name) == b"1"

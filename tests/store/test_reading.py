@@ -118,6 +118,7 @@ def test_a_row_leads_to_its_sentence(stored: Written) -> None:
         store.sentence_at(61)
 
 
+@pytest.mark.slow
 @FORMS
 def test_many_threads_read_one_store(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids, tokens and rows from eight threads, with caches so small that everything is dropped while others hold it."""
@@ -327,3 +328,27 @@ def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
         elmo_store.concat([first, elmo_store.open(third.root.url())])
     with pytest.raises(ValueError, match="no store"):
         elmo_store.concat([])
+
+
+def test_no_sentences_are_a_table_without_rows_and_masks_are_no_numbers(tmp_path: Path) -> None:
+    store = elmo_store.open(make_store(str(tmp_path)).root.url())
+    for first, stop in ((len(store), None), (5, 3), (len(store) + 5, None)):
+        assert store.sentences(first, stop, columns=["id"]).num_rows == 0
+    for wrong in (np.ones(len(store), bool), [True, False], [1.7]):
+        with pytest.raises(TypeError, match="give their numbers"):
+            store.read_sentences(wrong)
+        with pytest.raises(TypeError, match="give their numbers"):
+            store.records(wrong)  # type: ignore[arg-type]
+    assert len(store.read_sentences([])) == 0
+
+
+def test_a_view_is_not_written_with_settings_that_no_store_has(tmp_path: Path) -> None:
+    store = elmo_store.open(make_store(str(tmp_path / "store")).root.url())
+    for settings, said in (
+        ({"store_forms": "parquet"}, "give a list of one or both of zarr, parquet"),
+        ({"dtype": "float64"}, "dtype is 'float64': known are float16"),
+        ({"compression": "gzip"}, "compression is 'gzip'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            store.select([1]).write(tmp_path / "out", **settings)
+        assert not (tmp_path / "out").exists()
