@@ -32,12 +32,8 @@ def bounded(kind: type[int] | type[float], wanted: str, holds: Callable[[float],
     return parse
 
 
-def at_least(least: int) -> Callable[[str], float]:
-    """A type for argparse: whole numbers of ``least`` or more."""
-    return bounded(int, f"{least} or more", lambda number: number >= least)
-
-
-count, natural = at_least(1), at_least(0)
+count = bounded(int, "1 or more", lambda number: number >= 1)
+natural = bounded(int, "0 or more", lambda number: number >= 0)
 threads = bounded(int, "1 to 1024", lambda number: 1 <= number <= 1024)
 port = bounded(int, "1 to 65535", lambda number: 0 < number < 65536)
 above_zero = bounded(float, "a number above 0", lambda number: 0 < number < math.inf)

@@ -53,6 +53,13 @@ def store(url: str, storage_options: Mapping[str, Any] | None = None, what: str 
     return named
 
 
+def on_this_machine(path: str, what: str) -> Location:
+    """A file or folder of this machine that is written. CommandError for a URL; otherwise errors as `location`'s."""
+    if is_url(path):
+        raise CommandError(Exit.BAD_USAGE, f"{what} {path} is a URL: give a local path, and copy it from there")
+    return location(what, path)
+
+
 def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None) -> Location:
     """A file that is read: on this machine no folder and no pipe. Errors as `location`'s."""
     named = location(what, path, storage_options)

@@ -76,6 +76,9 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 def _remove(args: argparse.Namespace) -> int:
     """Remove, and say how many went. 0, or 3 where no sentence has any of the ids; errors as `elmo_store.collecting.remove`'s."""
+    import lzma
+    import zlib
+
     import fsspec
 
     from elmo_store.collecting import remove
@@ -88,7 +91,7 @@ def _remove(args: argparse.Namespace) -> int:
             fsspec.open(args.ids, "rt", encoding="utf-8-sig", compression="infer", newline="\n") as file,
         ):
             ids = [line for line in (line.rstrip("\r\n") for line in file) if line]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
     version, gone, missing = remove(_collection(args), ids)
     if missing and not gone:

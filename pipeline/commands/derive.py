@@ -15,7 +15,7 @@ from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.commands.export import write_export
+from pipeline.commands.export import touches, write_export
 from pipeline.jobs.spec import add_embed_option
 
 if TYPE_CHECKING:
@@ -97,13 +97,8 @@ def _check_mix(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, "--pool writes float16 or float32: give another --dtype")
 
 
-def _touches(args: argparse.Namespace) -> locations.Touched:
-    options = args.storage_options
-    return locations.Touched([locations.store(args.source, options)], [locations.store(args.output, options, "output")])
-
-
 def _mix_touches(args: argparse.Namespace) -> locations.Touched:
-    stores = _touches(args)
+    stores = touches(args)
     weights = [locations.file("--weights", args.weights, args.storage_options)] if args.weights else []
     return locations.Touched([*stores.reads, *weights], stores.writes)
 
@@ -214,5 +209,5 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
 
 COMMANDS = {
     "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, takes_beam_options=True),
-    "convert": Command(_add_convert_arguments, _convert, _touches, epilog=CONVERT, takes_beam_options=True),
+    "convert": Command(_add_convert_arguments, _convert, touches, epilog=CONVERT, takes_beam_options=True),
 }

@@ -46,7 +46,8 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
 
-def _touches(args: argparse.Namespace) -> locations.Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
+    """A store that is read, and an output."""
     options = args.storage_options
     return locations.Touched([locations.store(args.source, options)], [locations.store(args.output, options, "output")])
 
@@ -92,4 +93,4 @@ def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
     return Exit.COMPLETE
 
 
-COMMANDS = {"export": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG)}
+COMMANDS = {"export": Command(_add_arguments, _run, touches, _check, epilog=EPILOG)}

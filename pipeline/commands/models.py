@@ -31,7 +31,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
         return locations.Touched()
-    return locations.Touched(locations.model(args.model, "MODEL"), [locations.store(args.output, what="FOLDER")])
+    return locations.Touched(locations.model(args.model, "MODEL"), [locations.on_this_machine(args.output, "FOLDER")])
 
 
 def _run(args: argparse.Namespace) -> int:

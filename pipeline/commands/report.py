@@ -27,7 +27,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     own = os.path.join(os.path.realpath(args.store), REPORT)
     elsewhere = args.output is not None and os.path.realpath(args.output) != own
     store = locations.store(args.store, args.storage_options)
-    return locations.Touched([store], [locations.location("--output", args.output)] if elsewhere else [])
+    return locations.Touched([store], [locations.on_this_machine(args.output, "--output")] if elsewhere else [])
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import above_zero, add_option, add_quiet, add_storage_options, count, natural
 from pipeline.cli.command import Command
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
 SOFTMAX = "softmax.safetensors"
+RESUMED = "with --resume what the run has"
 TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
@@ -54,8 +56,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_storage_options(group, "the inputs")
     group = parser.add_argument_group("recipe")
-    add_option(group, "--rate", "learning rate", 2e-3, type=above_zero)
-    add_option(group, "--sampled", "negative samples per batch", 2048, type=count)
+    add_option(group, "--rate", "learning rate", unset=f"2e-3; {RESUMED}", type=above_zero)
+    add_option(group, "--sampled", "negative samples per batch", unset=f"2048; {RESUMED}", type=count)
     add_option(group, "--lanes", "streams of text side by side in a batch", 128, type=count)
     add_option(group, "--seed", "seed of everything that is drawn", 1, type=natural)
     add_option(
@@ -63,7 +65,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
     )  # fmt: skip
     add_option(
-        group, "--precision", "precision of products; weights, cell and sums are float32", "bfloat16",
+        group, "--precision", "precision of products; weights, cell and sums are float32", unset=f"bfloat16; {RESUMED}",
         choices=("bfloat16", "float32"),
     )  # fmt: skip
     add_option(parser, "--resume", "continue the run in --output", False)
@@ -89,7 +91,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
         return locations.Touched([*texts, *locations.model(args.evaluate, "--evaluate")])
     if args.options != DEFAULT_MODEL and not args.resume:  # a run that is resumed wrote its options itself
         texts.append(locations.file("--options", args.options))
-    return locations.Touched(texts, [locations.store(args.output, what="output")])
+    return locations.Touched(texts, [locations.on_this_machine(args.output, "--output")])
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -111,7 +113,7 @@ def _train(args: argparse.Namespace) -> int:
     from model.files.registry import load_model
     from model.options import read_options
     from model.training.corpus import Corpus
-    from model.training.run import CHECKPOINT, resume, run
+    from model.training.run import CHECKPOINT, MAY_CHANGE, resume, run
     from model.training.trainer import Recipe, Trainer
 
     output, checkpoint = Path(args.output), Path(args.output, TRAINING, CHECKPOINT)
@@ -120,13 +122,14 @@ def _train(args: argparse.Namespace) -> int:
     options = load_model()[1].options if args.options == DEFAULT_MODEL else read_options(args.options)
     corpus = Corpus.encode(_sentences(args.inputs, args, "TEXT"), Recipe.n_words)
     heldout = _heldout(args)
-    recipe = Recipe(args.seed, args.lanes, sampled=args.sampled, rate=args.rate, max_tokens=args.max_tokens)
-    device, dtype = "cuda" if torch.cuda.is_available() else "cpu", getattr(torch, args.precision)
+    given = {name: value for name in MAY_CHANGE if (value := getattr(args, name)) is not None}
+    recipe, device = Recipe(args.seed, args.lanes), "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = getattr(torch, args.precision) if args.precision else None
     if args.resume:
-        trainer = resume(checkpoint, recipe, corpus, options, device, dtype)
+        trainer = resume(checkpoint, recipe, given, corpus, options, device, dtype)
     else:
-        recipe = replace(recipe, max_tokens=args.max_tokens or corpus.n_words)
-        trainer = Trainer.fresh(options, recipe, corpus, device, dtype)
+        recipe = replace(recipe, **{"max_tokens": corpus.n_words, **given})
+        trainer = Trainer.fresh(options, recipe, corpus, device, dtype or torch.bfloat16)
     say: Callable[[str], None] = (lambda _: None) if args.quiet else partial(print, flush=True)
     parameters = sum(value.numel() for value in trainer.network.parameters.values())
     say(
@@ -175,7 +178,7 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str) -> Iterat
     from transforms.stages.split import plan_splits
 
     settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer or "auto")
-    own = [args.output] if args.output else []
+    own = [Location("--output", args.output)] if args.output else []
     refused = 0
     for split in plan_splits(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own):
         for record in read_split(split, settings, args.storage_options):

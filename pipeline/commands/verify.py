@@ -48,11 +48,12 @@ def _run(args: argparse.Namespace) -> int:
         report = verify(store, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None)
     faults, recomputed = [fault.text for fault in report.faults], ""
     if args.recompute:
+        from model.errors import ModelError
         from pipeline.jobs.recompute import recompute
 
         try:
             result = recompute(store, args.recompute, model=args.model)
-        except StoreError:
+        except (StoreError, ModelError):
             if not faults:  # otherwise it is one of them
                 raise
         else:

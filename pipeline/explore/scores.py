@@ -19,11 +19,6 @@ SAME = 1e-5  # cosine distance under which vectors are one
 Int = npt.NDArray[np.int64]
 
 
-def accuracy(vectors: Float, label: Int) -> float | None:
-    """Leave-one-out nearest-neighbour accuracy by cosine of rows [n, d] with labels [n]; None where all rows are one vector."""
-    return _accuracy(vectors @ vectors.T, label)
-
-
 def scored_mixes(layers: Sequence[Float], label: Int) -> dict[tuple[float, ...], float]:
     """The accuracy of each mix of the grid that tells occurrences apart, by its weights. ``layers``: [n, d] each, ``label``: [n].
 
@@ -40,7 +35,7 @@ def scored_mixes(layers: Sequence[Float], label: Int) -> dict[tuple[float, ...],
     scored = {}
     for s in simplex(n):
         products = np.array([s[i] * s[j] for i, j in pairs], np.float32)
-        value = _accuracy(np.tensordot(products, grams, 1), label)
+        value = accuracy(np.tensordot(products, grams, 1), label)
         if value is not None:
             scored[s] = value
     if not scored:
@@ -55,8 +50,11 @@ def simplex(n: int) -> Iterator[tuple[float, ...]]:
         yield tuple(chosen.count(layer) / steps for layer in range(n))
 
 
-def _accuracy(gram: Float, label: Int) -> float | None:
-    """Of rows whose products with each other are ``gram`` [n, n]."""
+def accuracy(gram: Float, label: Int) -> float | None:
+    """Leave-one-out nearest-neighbour accuracy by cosine of rows with labels [n]; None where all rows are one vector.
+
+    ``gram``: the rows' products with each other [n, n].
+    """
     lengths = np.sqrt(np.maximum(np.diag(gram), 1e-24))
     cosines = gram / lengths / lengths[:, None]
     if cosines.min() > 1 - SAME:

@@ -46,8 +46,11 @@ def word_map(vectors: Float, labels: Labels | None) -> dict[str, Any]:
         return drawn | found | {"others": None, "unlabelled": None}
     rows, label = labelled(labels)
     told_apart = len(np.unique(label)) > 1 and explained is not None
-    worth = silhouette(unit(vectors[rows]), label) if told_apart else None
-    return drawn | grouped(labels) | {"silhouette": worth, "accuracy": accuracy(vectors[rows], label) if told_apart else None}
+    worth = share = None
+    if told_apart:
+        own = vectors[rows]
+        worth, share = silhouette(unit(own), label), accuracy(own @ own.T, label)
+    return drawn | grouped(labels) | {"silhouette": worth, "accuracy": share}
 
 
 def silhouette(vectors: Float, group: Int) -> float:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
-from elmo_store.figures.groups import grouped_fields, shown, values_at
+from elmo_store.figures.groups import grouped_fields, values_at
 from elmo_store.figures.vectors import Float
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
@@ -102,7 +102,7 @@ class ExplorerService:
             "source": sentence.source,
             "position": sentence.position,
             "tokens": sentence.tokens,
-            "fields": {name: shown(value) for name, value in sentence.fields.items() if value is not None},
+            "fields": {name: str(value) for name, value in sentence.fields.items() if value is not None},
             "first_row": self._store.without_boundaries(sentence.span)[0],
             "norms": self._norms(sentence.read(boundaries=False)),
             "code": self._code(sentence),
@@ -113,7 +113,8 @@ class ExplorerService:
         manifest = self._store.manifest
         own = embed_own(text, manifest, self._model)
         key = f"own-{abs(hash(own.tokens)):x}"
-        self._own[key] = own
+        self._own.pop(key, None)
+        self._own[key] = own  # the newest last
         if len(self._own) > OWN_KEPT:
             del self._own[next(iter(self._own))]
         code = (

@@ -3,15 +3,15 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 
 from elmo_store.format.layout import row_bytes
 from elmo_store.storage.root import Root
-from model.files.registry import load_model
+from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
+from pipeline.jobs.model_loading import load
 from pipeline.jobs.preflight import chosen_states, decided
 from pipeline.jobs.spec import EmbedOptions
 from transforms.inputs.records import ReadSentence
@@ -23,16 +23,6 @@ SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
 SHOWN_RECORDS = 10
 OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
-
-
-@dataclass(frozen=True)
-class JobSize:
-    """What a job comes to. ``seconds_reading``: of one worker."""
-
-    n_tokens: int
-    n_rows: int
-    store_bytes: int
-    seconds_reading: float
 
 
 def take_sample(source: Input) -> tuple[Counter[str], float]:
@@ -57,17 +47,6 @@ def take_sample(source: Input) -> tuple[Counter[str], float]:
     return totals, time.perf_counter() - began
 
 
-def estimate(options: EmbedOptions, sample: Counter[str], seconds: float, input_bytes: int) -> JobSize:
-    """What a job on ``input_bytes`` bytes (as stored) comes to, by a sample that took so many seconds to read."""
-    factor = input_bytes / sample["bytes"] if sample["bytes"] else 1.0
-    n_tokens = round(sample["tokens"] * factor)
-    n_boundaries = 2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0
-    model = load_model(options.model)[1].options
-    stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
-    n_rows = n_tokens + n_boundaries
-    return JobSize(n_tokens, n_rows, round(n_rows * stored * OVERHEAD), seconds * factor)
-
-
 def _first_lines(source: Input) -> Iterator[str]:
     """The records as lines: id, then tokens between spaces, or why it was refused."""
     from transforms.stages.number import sentence_id
@@ -87,34 +66,41 @@ def _first_lines(source: Input) -> Iterator[str]:
 
 def dry_run(options: EmbedOptions) -> Exit:
     """Print the first records and what the job would come to; nothing is written."""
+    model = load(options.model, "zero")
     with opened_input(options) as source:
         for line in islice(_first_lines(source), SHOWN_RECORDS):
             print(line)
         sample, seconds = take_sample(source)
-        job = estimate(options, sample, seconds, source.n_bytes)
         rate = _measured(options, source) * (options.workers or 1)
-    for line in _lines(options, sample, job, job.n_tokens / rate if rate else None):
+    for line in _lines(options, model.weights.options, sample, seconds, source.n_bytes, rate):
         print(line)
     return Exit.COMPLETE
 
 
-def _lines(options: EmbedOptions, sample: Counter[str], job: JobSize, computing: float | None) -> Iterator[str]:
-    """What a dry run prints. ``computing``: seconds; None where no rate is known."""
+def _lines(
+    options: EmbedOptions, model: BiLMOptions, sample: Counter[str], seconds: float, input_bytes: int, rate: float
+) -> Iterator[str]:
+    """What a job on ``input_bytes`` bytes (as stored) comes to, by a sample that took so many seconds to read.
+
+    ``rate``: tokens a second, 0 where none is known.
+    """
+    factor, workers = input_bytes / sample["bytes"] if sample["bytes"] else 1.0, options.workers or 1
+    n_tokens = round(sample["tokens"] * factor)
+    n_rows = n_tokens + (2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0)
+    stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
+    store_bytes = round(n_rows * stored * OVERHEAD)
     refused = f"{quantity(sample['rejected'], 'record')} refused"
     text = f"{quantity(sample['sentences'], 'sentence')}, {quantity(sample['tokens'], 'token')}, {refused}"
     yield f"from a sample of {human_bytes(sample['bytes'])}: {text}"
-    yield f"  tokens    about {job.n_tokens:,}"
-    yield f"  shards    about {-(-job.n_rows // options.shard_rows):,}"
-    yield f"  store     about {human_bytes(job.store_bytes)}"
+    yield f"  tokens    about {n_tokens:,}"
+    yield f"  shards    about {-(-n_rows // options.shard_rows):,}"
+    yield f"  store     about {human_bytes(store_bytes)}"
     free = Root(options.output, options.storage_options).free_bytes() if options.output else None
     if free is not None:
-        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < job.store_bytes else "")
-    workers = options.workers or 1
-    reading = job.seconds_reading / workers
-    yield f"  reading   about {duration(reading)} with {workers} worker(s)"
-    if computing is None:
-        return
-    yield f"  computing about {duration(computing)} with {workers} worker(s)"
+        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < store_bytes else "")
+    yield f"  reading   about {duration(seconds * factor / workers)} with {workers} worker(s)"
+    if rate:
+        yield f"  computing about {duration(n_tokens / rate)} with {workers} worker(s)"
 
 
 def _measured(options: EmbedOptions, source: Input) -> float:

@@ -14,12 +14,13 @@ import msgspec
 from elmo_store.errors import StoreError
 from elmo_store.format.fields import KeptField
 from elmo_store.format.version import newest
+from elmo_store.storage.location import Location
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import in_line
 from pipeline.jobs.spec import EmbedOptions, unused_options, used_by
-from transforms.inputs.byte_source import put_piped
+from transforms.inputs.byte_source import PIPED_BYTES, piped_paths
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, Split
 from transforms.readers.field_sample import find_fields
 from transforms.stages.split import plan_splits
@@ -50,7 +51,8 @@ class Input:
         """Put what came from standard input into the store, where workers find it."""
         if self.stdin is not None:
             with open(self.stdin.url, "rb") as file:
-                put_piped(root, file, self.n_bytes)
+                for path in piped_paths(self.n_bytes):
+                    root.put(path, file.read(PIPED_BYTES))
 
 
 @contextmanager
@@ -70,7 +72,8 @@ def opened_input(options: EmbedOptions) -> Iterator[Input]:
 
 def _listed(options: EmbedOptions) -> Input:
     settings, storage_options = ReadSettings(**options.read_settings()), options.input_storage_options
-    exclude = [options.place] if options.place else []  # where a folder of the input holds the output
+    # A folder of the input may hold the output.
+    exclude = [Location("output", options.place, options.storage_options)] if options.place else []
     splits = plan_splits(options.inputs, options.input_format, settings, storage_options=storage_options, exclude=exclude)
     return Input(splits, settings, storage_options)
 

@@ -92,13 +92,13 @@ def clear(root: Root) -> None:
         raise CommandError(Exit.BAD_LOCATION, f"the store at {root} can't be removed: {type(error).__name__}: {error}") from error
 
 
-def is_unclaimed(root: Root) -> bool:
-    """Whether the job on the output ended because its input was refused: whatever is asked for next may replace it."""
+def problem_of(root: Root) -> dict[str, Any]:
+    """What a stage, or a command that was stopped, left about the end of the job; empty if none did."""
     try:
-        problem = root.get_json(PROBLEM)
+        value = root.get_json(PROBLEM)
     except (FileNotFoundError, ValueError):
-        return False
-    return isinstance(problem, dict) and problem.get("kind") == REFUSED
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> bool:
@@ -113,7 +113,7 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
     mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
     if mended and different and not existing.complete and not marked_shards(root):
         return True
-    if different and not existing.complete and is_unclaimed(root):
+    if different and not existing.complete and problem_of(root).get("kind") == REFUSED:  # of its input
         return False
     if "input" in different:
         recorded: list[dict[str, Any]] = []

@@ -6,7 +6,6 @@ from functools import partial
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.exports.job import FileTask, make_file
 from elmo_store.storage.failures import retry
@@ -20,18 +19,6 @@ from transforms.runtime.ended import introduce
 from transforms.runtime.wiring import spread
 
 LOOK_SECONDS = 2.0  # between looks at what workers made
-
-
-class MakeFiles(beam.PTransform[PBegin, PCollection[None]]):
-    """Tasks of an export's files, made wherever the runner's workers are."""
-
-    def __init__(self, source: Store, tasks: Sequence[FileTask]) -> None:
-        super().__init__()
-        self._source, self._tasks = source, tasks
-
-    def expand(self, begin: PBegin) -> PCollection[None]:
-        """Wire it."""
-        return begin | "Files" >> beam.Create(self._tasks) | "Make" >> spread(make_on_worker, self._source)
 
 
 def make_on_worker(task: FileTask, source: Store) -> None:
@@ -51,7 +38,8 @@ def on_runner(options: PipelineOptions, source: Store, tasks: Sequence[FileTask]
     job = None
     try:
         with repeated(look, LOOK_SECONDS, "progress"):
-            job = submit(MakeFiles(source, tasks), options)
+            make = "Files" >> beam.Create(tasks) | "Make" >> spread(make_on_worker, source)
+            job = submit(make, options)
             with told(output, job.members) if job.id else nullcontext():
                 job.wait()
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import heed, name_of, say
-from pipeline.jobs.output import differences, tidy
+from pipeline.jobs.output import differences, problem_of, tidy
 from pipeline.progress.bars import Screen, shown
 from pipeline.progress.summary import next_steps, summary
 from pipeline.progress.troubles import told
@@ -84,7 +84,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) ->
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:
         heed(end)
-        running.keeps_lease = not stopped(root, running.job, name_of(end))
+        running.keeps_lease = not stopped(holder, running.job, name_of(end))
         return Exit.INCOMPLETE
     finally:
         new_owner = holder.lost_to
@@ -159,15 +159,21 @@ def incomplete(running: Running) -> Exit:
     root, failure, job = running.root, running.failure, running.job
     if problem_of(root).get("kind") == REFUSED:
         raise CommandError(Exit.BAD_LOCATION, explain(root, failure))
-    if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
-        root.put_json(PROBLEM, {"message": explain(root, failure)})
+    if failure is not None and root.size(PROBLEM) is None:  # the last stage was not reached
+        leave_word(running.holder, {"message": explain(root, failure)})
     of = f" (job {job.id})" if job is not None and job.id else ""
     print(f"elmo-store {running.command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
     print("Finished work is kept; rerun the same command to resume.", file=sys.stderr)
     return Exit.INCOMPLETE
 
 
-def stopped(root: Root, job: SubmittedJob | None, by: str) -> bool:
+def leave_word(holder: LeaseHolder, problem: Mapping[str, str]) -> None:
+    """Say for whoever watches why the run ended, unless another one has the output now."""
+    if holder.lost_to is None:
+        holder.root.put_json(PROBLEM, problem)
+
+
+def stopped(holder: LeaseHolder, job: SubmittedJob | None, by: str) -> bool:
     """After Ctrl-C or a signal, ``by``: cancel the job that an engine runs, say what is kept. False if it may still run."""
     if job is not None and job.id is not None:
         say(f"\n{by}: cancelling job {job.id} …")
@@ -178,9 +184,9 @@ def stopped(root: Root, job: SubmittedJob | None, by: str) -> bool:
             where = f" at {job.console}" if job.console else ""
             say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
             return False
-    text = f"stopped by {by}{kept(root)}; rerun the same command to resume"
-    with suppress(OSError, StoreError):  # for whoever watches
-        root.put_json(PROBLEM, {"message": text, "kind": STOPPED})
+    text = f"stopped by {by}{kept(holder.root)}; rerun the same command to resume"
+    with suppress(OSError, StoreError):
+        leave_word(holder, {"message": text, "kind": STOPPED})
     say(f"\n{text}")
     return True
 
@@ -229,15 +235,6 @@ def say_next(root: Root, manifest: Manifest) -> None:
     options = " --storage-options …" if root.storage_options else ""
     for line in (f"elmo-store {name} {shlex.quote(str(root))}{options}" for name in ("info", "report", "explore")):
         print(f"    {line}")
-
-
-def problem_of(root: Root) -> dict[str, Any]:
-    """What a stage, or a command that was stopped, left about the end of the job; empty if none did."""
-    try:
-        value = root.get_json(PROBLEM)
-    except (FileNotFoundError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def explain(root: Root, failure: Exception | None) -> str:

@@ -83,7 +83,7 @@ def follow(address: str, job_id: str) -> bool:
             jobs = retry(partial(_named, address, job_id), local=False)
         for job in jobs:
             if job["state"] != "FINISHED":
-                said = answer(address, f"jobs/{job['jid']}/exceptions").get("root-exception")
+                said = retry(partial(answer, address, f"jobs/{job['jid']}/exceptions"), local=False).get("root-exception")
                 raise RuntimeError(said or f"Flink's job is {job['state']}")
     except CommandError as error:
         lost = "its JobManager is lost, and with it the job unless another one goes on"

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 1100, 1000
 @contextmanager
 def chromium(folder: Path, *, dark: bool = False) -> Iterator[Any]:
     """A driver whose console log can be read; it may reach this machine only."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install '.[test]'")
+    selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install '.[test-all]'")
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         pytest.skip("no browser: apt-get install chromium chromium-driver (CI has them)")

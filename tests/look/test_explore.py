@@ -63,6 +63,7 @@ def clusters(vectors: npt.NDArray[np.float32]) -> tuple[list[int], float | None]
     return drawn["group"], drawn["silhouette"]
 
 
+@pytest.mark.slow
 def test_clusters_are_found_where_there_are_some_and_nowhere_else() -> None:
     random = np.random.default_rng(0)
     scale = np.arange(1, 65, dtype=np.float32) ** -0.5
@@ -94,6 +95,7 @@ def test_the_silhouette_is_that_of_cosine_distances() -> None:
     assert silhouette(same, group) == 0
 
 
+@pytest.mark.slow
 def test_the_maps_of_a_word_follow_s(service: ExplorerService) -> None:
     whole = service.word("river", [0, 1, 0])
     assert [one["name"] for one in whole["maps"]] == ["the mix", "layer 0 (x)", "layer 1", "layer 2"]
@@ -107,6 +109,7 @@ def test_the_maps_of_a_word_follow_s(service: ExplorerService) -> None:
     assert all(point["word"] == "river" for point in whole["points"])
 
 
+@pytest.mark.slow
 def test_the_occurrences_shown_are_drawn_at_random_from_all(service: ExplorerService, monkeypatch: pytest.MonkeyPatch) -> None:
     every = [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
     monkeypatch.setattr(explorer, "OCCURRENCES", 50)
@@ -119,6 +122,7 @@ def test_the_occurrences_shown_are_drawn_at_random_from_all(service: ExplorerSer
     assert rows == [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
 
 
+@pytest.mark.slow
 def test_layer_0_has_the_nearest_words_not_the_same_word_again(service: ExplorerService) -> None:
     row = service.word("river", [1, 1, 1])["points"][0]["row"]
     words = [one["word"] for one in service.neighbours(str(row), [1, 1, 1])["layers"][0]["found"]]
@@ -187,6 +191,7 @@ def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: ExplorerS
     assert np.allclose(names["vectors"], elmo_store.ScalarMix(s=[0.2, 0.3, 0.5], gamma=2.0)(states=sentence.read()))
 
 
+@pytest.mark.slow
 def test_the_code_of_a_sentence_of_ones_own_is_that_of_the_store_s_settings(tmp_path: Path) -> None:
     (tmp_path / "in.lines").write_text("the bank\n" * 600, encoding="utf-8")
     settings = ["--model", "random-small", "--start-state", "zero", "--dtype", "float32", "--precision", "bfloat16"]
@@ -224,6 +229,7 @@ def test_what_makes_no_sense_is_told(service: ExplorerService) -> None:
         service.word("zebra", [1, 1, 1])
 
 
+@pytest.mark.slow
 def test_a_mixed_store_has_its_sets_for_layers(mixed_store: Path) -> None:
     made = ExplorerService(elmo_store.open(mixed_store))
     made.wait()

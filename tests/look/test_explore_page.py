@@ -469,7 +469,7 @@ def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(page: Any, runn
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tmp_path: Path, dark: bool) -> None:
-    axe = pytest.importorskip("axe_core_python.selenium", reason="axe is not installed: pip install '.[test]'").Axe()
+    axe = pytest.importorskip("axe_core_python.selenium", reason="axe is not installed: pip install '.[test-all]'").Axe()
     from selenium.webdriver.common.action_chains import ActionChains
 
     with browser.chromium(tmp_path, dark=dark) as driver:

@@ -28,7 +28,7 @@ def test_the_suggested_mix_is_the_best_of_the_grid() -> None:
     assert all(sum(s) == pytest.approx(1) for s in by_hand)
     assert found == by_hand
     assert len(set(simplex(5))) == 210  # coarser, for more layers
-    assert accuracy(np.ones((9, 4), np.float32), label[:9]) is None  # one point
+    assert accuracy(np.ones((9, 9), np.float32), label[:9]) is None  # one point
     same = np.ones((60, 8), np.float32)
     assert len(scored_mixes([same, *layers[1:]], label)) == 65  # layer 0 of a word tells nothing apart by itself
     for wrong, said in (([same], "same vector"), ([layers[0]], "fewer than two labels")):
@@ -36,6 +36,7 @@ def test_the_suggested_mix_is_the_best_of_the_grid() -> None:
             scored_mixes(wrong, label if wrong[0] is same else np.zeros(60, np.int64))
 
 
+@pytest.mark.slow
 def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(senses_store: Path) -> None:
     metrics, choice = pytest.importorskip("sklearn.metrics"), pytest.importorskip("sklearn.model_selection")
     nearest = pytest.importorskip("sklearn.neighbors")

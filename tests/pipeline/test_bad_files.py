@@ -73,6 +73,7 @@ def test_files_of_one_task_are_told_together_too(
     assert "2 input files can't be read" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_damaged_file_may_be_rejected_from_its_damage_on(
     embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -267,6 +267,7 @@ def test_models_lists_the_random_one_under_its_name_only(capsys: pytest.CaptureF
     assert "random-small" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("document", "ids"), [
     ("paragraph", ["t.txt:0:0", "t.txt:1:0"]), ("line", ["t.txt:0:0", "t.txt:1:0", "t.txt:2:0"]),
     ("file", ["t.txt:0", "t.txt:1", "t.txt:2"]),
@@ -277,3 +278,8 @@ def test_what_a_document_is(embed: Command, tmp_path: Path, document: str, ids: 
     options = ["--input-format", "text", "--shard-rows", "64", "--document", document]
     assert embed(tmp_path / "store", *options, inputs=[str(text)]) == 0
     assert [sentence.id for sentence in elmo_store.open(tmp_path / "store")] == ids
+
+
+def test_a_model_is_converted_into_a_local_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "convert", "random-small", "file:///nowhere/model"]) == Exit.BAD_USAGE
+    assert "FOLDER file:///nowhere/model is a URL: give a local path" in capsys.readouterr().err

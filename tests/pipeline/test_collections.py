@@ -1,5 +1,6 @@
 """`embed --into`, `collect`, `remove`, `compact`, `info`: a collection by the commands that change it."""
 
+import gzip
 import json
 import shutil
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pytest
 from numcodecs import Zstd  # type: ignore[import-untyped]
 
 import elmo_store
+from elmo_store.collecting import collect
 from elmo_store.format import layout
 from elmo_store.format.markers import read_marker
 from elmo_store.reading.store import StoreReader
@@ -21,6 +23,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
 from tests.pipeline.support import digests
 from tests.store.deep import all_faults
+from tests.store.support import make_store
 from tests.store.test_collection import check_same, opened
 
 SETTINGS = (
@@ -57,6 +60,7 @@ def sums(store: StoreReader) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", SETTINGS)
 def test_what_is_known_is_copied_to_the_same_bytes(
     options: tuple[str, ...], tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
@@ -83,6 +87,7 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     assert all_faults(opened(name)) == []
 
 
+@pytest.mark.slow
 def test_the_same_command_continues_and_another_job_is_another_member(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +193,7 @@ def bytes_below(folder: Path) -> dict[str, bytes]:
     return held
 
 
+@pytest.mark.slow
 def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +305,7 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
     assert main(["compact", str(name)]) == Exit.COMPLETE
 
 
+@pytest.mark.slow
 def test_the_same_job_after_compact_brings_nothing_back(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,6 +326,7 @@ def test_the_same_job_after_compact_brings_nothing_back(
     assert (opened(name).version.number, len(opened(name))) == (4, 22)
 
 
+@pytest.mark.slow
 def test_verify_lists_a_member_that_is_missing_and_one_that_is_another(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -339,6 +347,7 @@ def test_verify_lists_a_member_that_is_missing_and_one_that_is_another(
         assert "9 sentences" in said
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_of_what_was_given(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,3 +382,13 @@ def test_what_is_wrong_is_said_of_what_was_given(
             assert "belongs to run other" in said
             assert "Wait until it ends, then run the same command again." in said
             assert "--take-over" not in said
+
+
+def test_ids_in_a_damaged_file_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    collect(str(tmp_path / "all"), [elmo_store.open(make_store(str(tmp_path / "store")).root.url())])
+    ids = tmp_path / "ids.gz"
+    ids.write_bytes(gzip.compress(b"one\n" * 1000)[:-9])
+    for data in (ids.read_bytes(), b"\x1f\x8b\x08" + b"\x00" * 7 + b"\xff" * 30):
+        ids.write_bytes(data)
+        assert main(["remove", str(tmp_path / "all"), "--ids", str(ids)]) == Exit.BAD_LOCATION
+        assert f"--ids {ids} can't be read: " in capsys.readouterr().err

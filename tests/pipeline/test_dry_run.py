@@ -42,6 +42,7 @@ def test_standard_input_is_embedded_as_a_file_of_it_is(
     assert one.sentence(3).id == "stdin:3"
 
 
+@pytest.mark.slow
 def test_what_can_and_can_t_come_from_standard_input(
     embed: Command, piped: Callable[[bytes], None], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,3 +91,11 @@ def test_a_dry_run_shows_the_first_records_and_what_the_job_comes_to_and_writes_
     assert shown[-1].startswith("  computing about ")
     assert shown[-1].endswith("with 2 worker(s)")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_a_model_that_is_not_there_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("One two .\n")
+    assert main(["embed", str(tmp_path / "a.txt"), "--dry-run", "--model", "nonsense"]) == Exit.BAD_USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("elmo-store embed: --model: ")

@@ -221,6 +221,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_their_file(embedders: Embedders, theirs: Any, files: tuple[str, str], tmp_path: Path, settings: dict[str, Any]) -> None:
     text = LINES.replace("\n The cat sat", "\n The cat  sat") if "use_sentence_keys" in settings else LINES

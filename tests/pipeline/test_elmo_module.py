@@ -126,6 +126,7 @@ def test_norms_and_boundaries_are_theirs(theirs: Theirs, stores: dict[bool, str]
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_is_made_as_theirs_is(theirs: Theirs, stores: dict[bool, str], tiny_model: Path, tmp_path: Path) -> None:
     """Files by their names, a vocabulary and its word ids, a dictionary of settings; with a store or computing everything."""
     random_weights(TINY).save_hdf5(tmp_path)
@@ -186,6 +187,7 @@ def losses(elmo: nn.Module, inputs: Callable[[list[int]], Any], steps: int = 40)
     return found
 
 
+@pytest.mark.slow
 def test_training_gives_their_losses(theirs: Theirs, stores: dict[bool, str]) -> None:
     """Same seeds, dropout 0.5: each of 40 losses agrees to 1e-4 of itself; it falls meanwhile."""
 

@@ -22,7 +22,7 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
-from tests.store.test_foreign_readers import IGNORE_DASK, SENTENCE_READERS
+from tests.store.sentence_readers import IGNORE_DASK, SENTENCE_READERS
 from transforms.stages import embed as embed_stage
 
 
@@ -50,6 +50,7 @@ def test_the_store_holds_what_the_engine_says_of_each_sentence(
     assert not (out / "_work").exists()
 
 
+@pytest.mark.slow
 def test_some_of_the_states(
     embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,6 +217,7 @@ def broken_writer(*shards: int) -> Callable[..., Any]:
     return write
 
 
+@pytest.mark.slow
 def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +240,7 @@ def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
     assert digests(out) == digests(made.both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut marker", "no marker", "foreign marker", "cut shard", "changed shard", "no shard"])
 def test_what_is_damaged_is_done_again_and_nothing_else(made: Made, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "store"
@@ -283,6 +286,7 @@ def stores(made: Made, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [made.both, made.zarr, made.interrupted, resumed, small]
 
 
+@pytest.mark.slow
 @IGNORE_DASK
 @pytest.mark.parametrize("reader", SENTENCE_READERS)
 def test_the_folder_of_sentences_is_their_table_whatever_befell_the_store(stores: list[Path], reader: str) -> None:
@@ -329,6 +333,7 @@ def test_a_model_that_was_changed_in_the_store_stops_the_workers(tmp_path: Path,
     assert embed_stage.load_weights(root, fingerprint).fingerprint == fingerprint
 
 
+@pytest.mark.slow
 def test_the_three_lines_of_python_in_the_summary_really_run(
     embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     assert root.size("_work/problem.json") is None  # that is the other run's to say
 
 
+@pytest.mark.slow
 def test_a_run_whose_output_another_job_has_completed_meanwhile_does_not_call_it_its_own(
     embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_put_that_came_after_the_fence_is_found_at_the_end(made: Made, run_of_
     assert digests(out) == digests(made.zarr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rel", ["sentences/part-00000.parquet", "indexes/ids/00000.parquet", "states.zarr/sentence_start/c/0"])
 def test_parts_that_someone_else_put_are_made_again(run_of_a_job: Root, embed: Command, out: Path, rel: str) -> None:
     data = bytearray(run_of_a_job.get(rel))
@@ -266,6 +268,7 @@ def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: Root) -> None:
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
 
 
+@pytest.mark.slow
 def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(made: Made, embed: Command, out: Path) -> None:
     shutil.copytree(made.zarr, out)
     for lease in (
@@ -312,6 +315,7 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_asked_for_su
     is_same_job(Root(out), replace(halved, complete=True), asked, [])
 
 
+@pytest.mark.slow
 def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> None:
     assert embed(out, "--store", "both") == Exit.COMPLETE
     mine = ["notes.txt", "sentences/notes.txt", "states/part-x.parquet", "states.zarr/mine/c.txt", "plots/a.png", "_shards/x"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from elmo_store.storage import failures
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, Lease, acquire, launcher_is_gone, put_heartbeat, read_lease
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -86,6 +87,7 @@ def of_a_dead_command(root: Root, flink: Flink) -> LeaseTerms:
     return LeaseTerms(local=False, alone=False, waits=True, take_over=False, flink=flink.master)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ours", [True, False])
 def test_only_a_job_on_the_flink_that_the_command_names_is_cancelled(ours: bool, flink: Flink, tmp_path: Path) -> None:
     """What an output says may come from anybody: no address of it is asked anything."""
@@ -141,6 +143,7 @@ def test_what_flink_says_of_a_jobs_failure_is_raised(flink: Flink, monkeypatch: 
     assert not follow(flink.master, "OTHER_uuid")
 
 
-def test_a_job_manager_that_is_lost_is_named() -> None:
+def test_a_job_manager_that_is_lost_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "DEADLINE_SECONDS", 1.0)
     with pytest.raises(RuntimeError, match=r"no Flink answers at http://127\.0\.0\.1:1 .*: its JobManager is lost"):
         follow("http://127.0.0.1:1", "NAME_uuid")

@@ -124,6 +124,7 @@ def test_stores_that_are_made_of_it_keep_them(folder: Path, tmp_path: Path) -> N
     assert numbers["category"] == ["y", "x", "x", "x", "y", "", None]
 
 
+@pytest.mark.slow
 def test_how_a_file_is_cut_changes_neither_fields_nor_documents(
     embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def _cutting(range_bytes: int) -> object:
     return lambda *arguments, **options: plan(*arguments, **options, range_bytes=range_bytes)
 
 
+@pytest.mark.slow
 def test_other_fields_are_another_job_and_formats_without_any_have_none(
     embed: Command, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,6 +238,7 @@ def test_batches_have_tensors_of_numbers_and_lists_of_the_rest(numbers: elmo_sto
         SentenceDataset(numbers, fields=["lable"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_datasets_have_the_fields_in_their_types(folder: Path, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")

@@ -59,6 +59,7 @@ def softmax(w: list[float]) -> list[float]:
     return list(e / e.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["zarr", "parquet", "both"])
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_every_row_is_the_formula(source: Path, weights: Path, tmp_path: Path, form: str, layer_norm: bool) -> None:

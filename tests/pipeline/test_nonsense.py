@@ -73,6 +73,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN)
 def test_a_file_where_a_folder_goes_and_the_reverse(
     command: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

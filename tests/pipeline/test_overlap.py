@@ -116,6 +116,7 @@ def test_weights_are_not_written_over(store: Store, capsys: pytest.CaptureFixtur
     assert "--weights" in refused(store, capsys, "mix", *asked, "out")
 
 
+@pytest.mark.slow
 def test_a_report_does_not_replace_an_object(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     (store.base / "page.html").symlink_to("store/elmo_store.json")

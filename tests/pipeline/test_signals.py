@@ -15,7 +15,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.format.layout import SHARDS
-from elmo_store.storage.lease import read_lease
+from elmo_store.storage.lease import LeaseHolder, read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.signals import as_interrupts, heed, name_of
@@ -119,7 +119,7 @@ def test_a_signal_that_ends_the_cancelling_of_a_job_does_not_come_again(
 ) -> None:
     job = SubmittedJob(Uncancelled(), PipelineOptions(["--runner=PortableRunner"]), "job-1")
     with as_interrupts():
-        assert not stopped(Root(tmp_path), job, "Ctrl-C")
+        assert not stopped(LeaseHolder(Root(tmp_path), "run"), job, "Ctrl-C")
         waited(1)
     assert "job job-1 could not be cancelled (Interrupt('SIGHUP'))" in capsys.readouterr().err
 

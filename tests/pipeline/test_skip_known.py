@@ -46,6 +46,7 @@ def records(path: Path, texts: dict[str, str]) -> str:
     return write(path, [json.dumps({"key": key, "text": text.split()}) for key, text in texts.items()])
 
 
+@pytest.mark.slow
 def test_sentences_are_left_out_by_their_ids_where_there_are_any(tmp_path: Path, tiny_model: Path) -> None:
     name = tmp_path / "all"
 
@@ -63,6 +64,7 @@ def test_sentences_are_left_out_by_their_ids_where_there_are_any(tmp_path: Path,
     assert member_texts(name) == [("w3", "corrected")]  # what was removed is not known
 
 
+@pytest.mark.slow
 def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     assert member_texts(name) == blank + [tuple(line.split()) for line in lines_of(20, 20)]
 
 
+@pytest.mark.slow
 def test_nothing_new_adds_no_member(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, first = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 20))
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
@@ -104,3 +107,13 @@ def test_nothing_new_adds_no_member(tmp_path: Path, tiny_model: Path, capsys: py
         assert sorted(name.rglob("*")) == names
     assert main(["embed", known, "--output", str(tmp_path / "x"), "--skip-known"]) == Exit.BAD_USAGE
     assert "--skip-known compares with a collection: give --into NAME" in capsys.readouterr().err
+
+
+def test_a_member_that_compact_left_without_tokens_stays(tmp_path: Path, tiny_model: Path) -> None:
+    name, text = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 5))
+    assert embed_into(name, tiny_model, text, "--skip-known") == Exit.COMPLETE
+    (tmp_path / "ids").write_text("".join(f"{s.id}\n" for s in opened(name).sentences() if s.tokens))
+    assert main(["remove", str(name), "--ids", str(tmp_path / "ids")]) == Exit.COMPLETE
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    assert embed_into(name, tiny_model, text, "--skip-known") == Exit.COMPLETE
+    assert all_faults(opened(name)) == []

@@ -26,6 +26,7 @@ def recomputed(shown: str) -> list[int]:
     return list(map(int, counts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [(), ("--boundaries", "--store", "both", "--dtype", "float32", "--checksum", "crc32c"), ("--dtype", "int8")]
 )
@@ -96,6 +97,7 @@ def test_a_quick_look_reads_no_object_and_says_what_it_compared(
     assert quick(store, "--recompute", "1")[0] == Exit.BAD_USAGE
 
 
+@pytest.mark.slow
 def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert embed(tmp_path / "store") == Exit.COMPLETE
     root = Root(tmp_path / "store")
@@ -130,3 +132,19 @@ def test_what_can_not_be_verified(embed: Command, tmp_path: Path, capsys: pytest
     make_store(str(tmp_path / "store"))  # of a model that is nowhere
     assert main(["verify", str(tmp_path / "store"), "--recompute", "1"]) == Exit.BAD_USAGE
     assert "say where it is with --model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_start_state_that_is_no_more_is_among_the_faults(
+    harm: str, made: Made, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(made.zarr, store)
+    if harm == "missing":
+        (store / "start_state.safetensors").unlink()
+    else:
+        (store / "start_state.safetensors").write_bytes(b"nothing")
+    assert main(["verify", str(store), "--recompute", "5", "--model", str(tiny_model)]) == Exit.DAMAGED
+    shown = capsys.readouterr()
+    assert "start_state.safetensors" in shown.out
+    assert shown.err == ""

@@ -113,6 +113,7 @@ def test_a_file_that_changed_or_vanished_is_an_error(tmp_path: Path) -> None:
         list(read_split(split, ReadSettings()))
 
 
+@pytest.mark.slow
 @kinds
 def test_a_bomb_expands_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     suffix, compress = KINDS[kind]

@@ -255,6 +255,7 @@ def test_what_no_repetition_mends_is_told_at_once(error: Exception) -> None:
     assert work.calls == 1
 
 
+@pytest.mark.slow
 def test_every_operation_of_a_worker_s_root_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = held(tmp_path)
     root.put("a", b"abc")

@@ -45,6 +45,7 @@ PIECES = [*WORDS.split(), *MARKS.split(), *INVISIBLE]
 HOSTILE = st.lists(st.sampled_from(PIECES) | st.text(max_size=6) | st.text("aZ1.,:;'\"`-–—“”‘’()[]$% …", max_size=9), max_size=12)
 
 
+@pytest.mark.slow
 @examples(600)
 @given(pieces=HOSTILE)
 @example(pieces=["word", "—–—", "word"])

@@ -23,6 +23,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_store.storage.location import Location
 from tests.transforms.reading import records, tokens, write
 from transforms.inputs.files import find_files, known_format
 from transforms.inputs.records import (
@@ -69,7 +70,7 @@ def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(tree: Path, cap
 
 
 def test_excluded_folders_are_left_out(tree: Path) -> None:
-    assert names(plan_splits([str(tree)], exclude=[str(tree / "a")]), tree) == ["a.txt", "b.txt", "é.jsonl"]
+    assert names(plan_splits([str(tree)], exclude=[Location("output", str(tree / "a"))]), tree) == ["a.txt", "b.txt", "é.jsonl"]
 
 
 def test_relative_names_become_absolute(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,7 @@ def test_a_sentence_has_at_most_so_many_tokens(tmp_path: Path) -> None:
     assert [len(s) for s in tokens(records(path))] == [512, 512, 512, 464]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["lower case words without any stop", "The end. And more", "x" * 3000 + ". Y"])
 def test_the_work_of_splitting_is_linear(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Characters given to the splitter, whatever the text is like: at most two for one of the text."""

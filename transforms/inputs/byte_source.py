@@ -5,7 +5,7 @@ Truncation and corruption are `InputError`s that name the file and the byte.
 
 import codecs
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import fsspec
 
@@ -28,12 +28,6 @@ PIPED_BYTES = 32 << 20  # of an object that holds a piece of standard input
 def piped_paths(size: int) -> list[str]:
     """Where the store holds ``size`` bytes of standard input: `PIPED_BYTES` in each object but the last."""
     return [f"{WORK}/stdin/{number:05d}" for number in range(-(-size // PIPED_BYTES))]
-
-
-def put_piped(root: Root, file: BinaryIO, size: int) -> None:
-    """Put the ``size`` bytes of standard input in ``file`` where `piped_paths` says."""
-    for path in piped_paths(size):
-        root.put(path, file.read(PIPED_BYTES))
 
 
 class ByteSource:

@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.failures import translate_error
 from elmo_store.storage.filesystems import names_filesystem, open_filesystem
+from elmo_store.storage.location import Location
 from transforms.inputs.boundaries import Fetch
 from transforms.inputs.decompress import without_suffix
 from transforms.inputs.records import FileIdentity, InputError
@@ -112,7 +113,7 @@ def find_files(
     *,
     only_known: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    exclude: Sequence[str] = (),
+    exclude: Sequence[Location] = (),
 ) -> list[InputFile]:
     """All files that ``inputs`` name, each once, sorted by full name.
 
@@ -124,7 +125,7 @@ def find_files(
     """
     if not inputs:
         raise InputError("(no input)", "name at least one file, folder, glob or URL")
-    left_out = tuple(_name(*_locate(folder, storage_options)).rstrip("/") + "/" for folder in exclude)
+    left_out = tuple(_name(*_locate(folder.url, folder.storage_options)).rstrip("/") + "/" for folder in exclude)
     every: dict[str, InputFile] = {}
     for location in inputs:
         with input_errors(location, "bad input location"):

@@ -4,7 +4,6 @@ import ctypes
 import logging
 import os
 import socket
-import sys
 import threading
 from collections.abc import Mapping
 
@@ -15,8 +14,6 @@ from transforms.runtime.owner import is_of_the_data, run_name, run_of
 from transforms.runtime.work import BROKEN_EXIT, DEVICE
 
 FAILURES_IN_A_ROW = 3
-LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
-LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
 _log = logging.getLogger(__name__)
 
 
@@ -94,11 +91,6 @@ def claim_device(root: Root, hardware: str) -> None:
             f"Workers may have lost their GPU: give them all the same, or begin anew with --overwrite and --device "
             f"{hardware.split()[0]}"
         )
-
-
-def share_lock() -> None:
-    """Have the threads of this process take quick turns: beside eight writers the one that feeds a GPU waited up to 50 ms."""
-    sys.setswitchinterval(LOCK_SECONDS)
 
 
 def release_memory() -> None:

@@ -9,6 +9,7 @@ one down with it.
 """
 
 import itertools
+import sys
 import threading
 import time
 from collections import deque
@@ -47,13 +48,13 @@ from transforms.runtime.worker import (
     end_where_replaced,
     release_memory,
     run_stats,
-    share_lock,
 )
 from transforms.stages.job import Job
 from transforms.stages.known import KnownSentences, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
 from transforms.stages.shards import PartWords, ShardText, call_text, part_reader, read_shard
 
+LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
 CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 # Shards of a call that failed, and the writes of all others, whose states are computed or asked for.
 Computed = tuple[list[Outcome], list[Future[Outcome]]]
@@ -101,7 +102,8 @@ class EmbedShards(beam.DoFn):
 def load_worker(job: Job) -> "ShardWorker":
     """A process's worker, its model loaded."""
     engine = load_engine(job)
-    share_lock()
+    # Beside eight writers the thread that feeds a GPU waited up to 50 ms for its turn.
+    sys.setswitchinterval(LOCK_SECONDS)
     return ShardWorker(job, engine)
 
 

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from elmo_store.storage.json_values import decode_lines
+from elmo_store.storage.location import Location
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import UNITS
 from transforms.inputs.byte_source import UTF8
@@ -57,7 +58,7 @@ def plan_splits(
     *,
     range_bytes: int = RANGE_BYTES,
     storage_options: Mapping[str, Any] | None = None,
-    exclude: Sequence[str] = (),
+    exclude: Sequence[Location] = (),
 ) -> list[Split]:
     """The splits of all inputs, in input order (files by full name, ranges by where they begin).
 

@@ -77,6 +77,7 @@ def test_a_byte_order_mark_within_a_file_is_read_the_same_wherever_the_file_is_c
     assert len(whole) >= 40 or name == "array.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_what_comes_before_the_damage_is_kept(tmp_path: Path, name: str) -> None:
     text, settings = text_of(name), FILES[name][1]

@@ -106,6 +106,7 @@ LINES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(lines=LINES, size=st.integers(1, 60))
 @example(lines=[b'{"text": ""}', codecs.BOM_UTF8], size=1)
 def test_any_line_is_one_record_and_ranges_change_nothing(

@@ -133,6 +133,7 @@ def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int
             assert before.endswith(b"\n" if unit == LINE else b"\n\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("kind", ["lines", "text", "jsonl"])
 def test_a_large_file_that_cannot_be_cut_reads_as_a_plain_one(
