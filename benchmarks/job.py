@@ -94,6 +94,7 @@ def memory(args: argparse.Namespace, folder: Path) -> bool:
     for tokens in MEMORY_TOKENS:
         text = write_lines(folder / f"{tokens}.txt", made_up_text(), tokens)
         options = ["--input-format", "lines", "--model", model, "--output", str(folder / f"store-{tokens}"), "--quiet"]
+        options += ["--precision", args.precision, "--device", args.device]
         measured = run_measured("embed", str(text), *options, *args.options)
         peaks.append(measured.peak_bytes)
         table.row(f"{tokens:,}", measured.seconds, tokens / measured.seconds, measured.peak_bytes / 2**20)

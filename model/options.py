@@ -44,7 +44,7 @@ class BiLMOptions:
     filters: Annotated[tuple[Filter, ...], Meta(min_length=1, max_length=MOST_LAYERS)]
     n_highway: Annotated[int, Meta(ge=0, le=MOST_LAYERS)]  # highway layers between the convolutions and the projection
     char_embedding_dim: Width  # width of a character's vector
-    n_characters: Rows = 262  # rows of the character table; 262 in every model that is ready for use
+    n_characters: Annotated[int, Meta(ge=1, le=1 << 24)] = 262  # rows of the character table; 262 in all models that are ready
     # characters a word is padded or cut to, its two markers included
     max_characters_per_token: Annotated[int, Meta(ge=3, le=MOST_CHARACTERS)] = 50
     # What a character is: "bytes" as in the published models, or "characters", rows of the model's own lexicon

@@ -12,7 +12,7 @@ from model.engine.embedder import Embedder
 from model.engine.settings import EngineSettings
 from model.files.registry import load_model
 from model.start_state import StartState
-from model.warm import compute_warm
+from model.warm import warm_state
 
 
 class LoadedModel:
@@ -29,7 +29,7 @@ class LoadedModel:
         self.name, weights = load_model(model, options)
         self.fingerprint, self.channels = weights.fingerprint, weights.options.projection_dim
         self.states = state_names(weights.options.n_layers)
-        start = compute_warm(weights) if start_state == "warm" else StartState.zero(weights.options)
+        start = warm_state(weights) if start_state == "warm" else StartState.zero(weights.options)
         self._embedder = Embedder(weights, start, EngineSettings(**engine))
         self._lock = threading.Lock()
 

@@ -99,9 +99,12 @@ def read(path: Path, options: BiLMOptions) -> dict[str, Tensor]:
     except OSError as error:
         raise WeightsError(f"{path} can't be opened as HDF5 ({error}); published weights are .hdf5 files") from error
     with file:
+        try:
+            has_projection = file.get("CNN_proj", getlink=True) is not None
+        except (KeyError, OSError, RuntimeError) as error:  # h5py on damaged groups
+            raise WeightsError(f"{path} can't be read ({error}); the weights file is damaged") from error
         arrays = {
-            name: _read_dataset(file, path, name, shape)
-            for name, shape in layout(options, has_projection=file.get("CNN_proj", getlink=True) is not None).items()
+            name: _read_dataset(file, path, name, shape) for name, shape in layout(options, has_projection=has_projection).items()
         }
     return canonical(arrays, options)
 

@@ -6,6 +6,7 @@ in ``PREFIX.data-NNNNN-of-NNNNN``. Source: tensorflow/core/util/tensor_bundle, a
 package that reads them alone brings 25,000 lines and has not been kept up since 2023.
 """
 
+import glob
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -89,11 +90,11 @@ def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, 
         raise WeightsError(
             f"{index}: variable {name!r} is not one whole float32 tensor (type {entry.dtype}, {entry.n_bytes} bytes)"
         )
-    paths = sorted(index.parent.glob(f"{index.stem}.data-{entry.shard:05d}-of-*"))
+    paths = sorted(index.parent.glob(f"{glob.escape(index.stem)}.data-{entry.shard:05d}-of-*"))
     if len(paths) != 1:
         raise WeightsError(f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… are beside it, not 1")
     with paths[0].open("rb") as file:
-        file.seek(entry.offset)
+        file.seek(min(entry.offset, paths[0].stat().st_size))
         data = file.read(entry.n_bytes)
     if len(data) != entry.n_bytes or _masked(data) != entry.crc:
         raise WeightsError(f"{paths[0]}: the bytes of {name!r} are cut or damaged: copy the checkpoint again")

@@ -103,7 +103,7 @@ class BiLMWeights:
         weights, beside = locate.find(folder_or_url)
         path = beside if options is None else locate.fetch(options)
         chosen = None if path is None else read_options(path)
-        if weights.suffix == ".safetensors":
+        if weights.suffix.lower() == ".safetensors":
             return cls.load_safetensors(weights, chosen)
         if chosen is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")

@@ -5,7 +5,7 @@ A checkpoint resumes exactly: it holds everything that the run's next batch depe
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ CURVE = "curve.tsv"
 CURVE_HEADER = "tokens\tseconds\tloss_forward\tloss_backward\trate_factor\n"
 CHECKPOINT_SECONDS = 300.0  # between checkpoints
 
-FORMAT = 4
+FORMAT = 5
 # What may change when a run is resumed: how far it goes and how it learns, not what it is. More negatives near the end
 # bring the sampled loss nearer to the full one.
 MAY_CHANGE = ("max_tokens", "rate", "sampled")
@@ -37,6 +37,7 @@ def run(trainer: Trainer, folder: Path, say: Callable[[str], None] = lambda _: N
     `Trainer.step`: the last checkpoint stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _cut_curve(folder / CURVE, trainer.progress.tokens)
     began, saved, earlier_seconds = time.monotonic(), 0.0, trainer.progress.seconds
     meter = _Meter(trainer.progress.tokens)
     with _signals() as received:
@@ -84,8 +85,16 @@ class _Meter:
         return line, "\t".join([str(progress.tokens), *columns, f"{trainer.recipe.rate_factor(progress.tokens):.4f}\n"])
 
 
+def _cut_curve(path: Path, tokens: int) -> None:
+    """Remove rows that come after ``tokens``: of a run that began anew, or died after its last checkpoint."""
+    if path.exists():
+        header, *rows = path.read_text("utf-8").splitlines(keepends=True)
+        kept = [row for row in rows if int(row.partition("\t")[0]) <= tokens]
+        path.write_text("".join([header, *kept]) if tokens else "", "utf-8")
+
+
 def _add_line(path: Path, line: str) -> None:
-    header = "" if path.exists() else CURVE_HEADER
+    header = "" if path.exists() and path.stat().st_size else CURVE_HEADER
     with path.open("a", encoding="utf-8") as file:
         file.write(header + line)
 
@@ -118,6 +127,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         "recipe": asdict(trainer.recipe),
         "progress": asdict(trainer.progress),
         "corpus": trainer.corpus.digest,
+        "precision": str(trainer.network.dtype).removeprefix("torch."),
         "parameters": {name: value.detach().cpu() for name, value in trainer.network.parameters.items()},
         "optimiser": trainer.optimiser.state_dict(),
         "rows": {"weight": trainer.rows.weight.cpu(), "bias": trainer.rows.bias.cpu(), "seen": trainer.rows.seen.cpu()},
@@ -127,15 +137,24 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         torch.save(content, temporary)
 
 
-def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, device: str, dtype: torch.dtype) -> Trainer:
+def resume(
+    path: Path,
+    recipe: Recipe,
+    given: Mapping[str, Any],
+    corpus: Corpus,
+    options: BiLMOptions,
+    device: str,
+    dtype: torch.dtype | None = None,
+) -> Trainer:
     """The run of a checkpoint, to go on as if it had never stopped.
 
     Args:
         path: of the checkpoint.
-        recipe: must be the run's own, but for `MAY_CHANGE`; where it has no end, the run's own end holds.
+        recipe: must be the run's own, but for `MAY_CHANGE`.
+        given: what of these is to change.
         corpus: the same text.
         options: the same model's.
-        device, dtype: as of `Trainer.fresh`.
+        device, dtype: as of `Trainer.fresh`; by default the run's own dtype.
 
     Raises:
         TrainingError: no checkpoint, a damaged one, or one of another recipe, model or text.
@@ -143,9 +162,11 @@ def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, dev
     if not path.exists():
         raise TrainingError(f"{path} does not exist: there is no run to resume; start one without --resume")
     try:
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, ValueError, OSError) as error:
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of damaged bytes PyTorch raises what it likes
         raise TrainingError(f"{path} can't be read ({error}); it is damaged or no checkpoint of a training run") from error
+    if not isinstance(content, dict):
+        raise TrainingError(f"{path} is no checkpoint of a training run: it holds a {type(content).__name__}")
     if content.get("format") != FORMAT:
         raise TrainingError(f"{path} has format {content.get('format')!r}, this program reads {FORMAT}")
     if content["options"] != options.to_dict():
@@ -160,9 +181,8 @@ def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, dev
             f"{path} was trained on a text with the digest {content['corpus']}, this one has {corpus.digest}: resume with the "
             "same files in the same order"
         )
-    if recipe.max_tokens is None:
-        recipe = replace(recipe, max_tokens=have["max_tokens"])
-    trainer = Trainer.fresh(options, recipe, corpus, device, dtype)
+    recipe = replace(recipe, **({name: have[name] for name in MAY_CHANGE} | dict(given)))
+    trainer = Trainer.fresh(options, recipe, corpus, device, dtype or getattr(torch, content["precision"]))
     with torch.no_grad():
         for name, value in trainer.network.parameters.items():
             value.copy_(content["parameters"][name])

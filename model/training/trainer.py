@@ -121,6 +121,8 @@ class Trainer:
     def fresh(
         cls, options: BiLMOptions, recipe: Recipe, corpus: Corpus, device: str = "cpu", dtype: torch.dtype = torch.bfloat16
     ) -> "Trainer":
+        if options.alphabet != "bytes":
+            raise TrainingError(f"the options' alphabet is {options.alphabet!r}: only models of bytes can be trained")
         parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
         network = Network(options, parameters, dtype)
         generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.vocabulary.n_classes
@@ -205,8 +207,8 @@ class Trainer:
         values: list[float] = torch.stack([norm.to(losses[0].dtype), *losses]).tolist()
         if not math.isfinite(values[0]):  # clipping by NaN would make NaN of every parameter
             raise TrainingError(
-                f"the gradient is not finite at token {self.progress.tokens:,}: the run has diverged. --resume continues from "
-                f"its last checkpoint: give a lower --rate than {self.recipe.rate:g}"
+                f"the gradient is not finite at token {self.progress.tokens:,}: the run has diverged: give a "
+                f"lower --rate than {self.recipe.rate:g}, with --resume from its last checkpoint, if it has one"
             )
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate * factor

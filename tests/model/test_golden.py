@@ -29,6 +29,7 @@ def _top(states: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     return states[1:-1, -2:].transpose(1, 0, 2)
 
 
+@pytest.mark.slow
 def test_reference_agrees_with_all_goldens(shared_dir: Path, golden_reference: ReferenceBiLM) -> None:
     computed = golden_reference.carry(golden_lanes(shared_dir))
     errors = [
@@ -57,6 +58,7 @@ def test_the_first_of_a_lane_is_the_golden_of_the_zero_start(shared_dir: Path, g
         np.testing.assert_allclose(_top(states.numpy()), wanted[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_state_agrees_with_the_reference_carried(
     shared_dir: Path, golden_weights: BiLMWeights, golden_reference: ReferenceBiLM
 ) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.engine.loaded import LoadedModel
 from model.errors import WeightsError
 from model.files.registry import load_model, packaged_folders, random_weights
 from model.files.weights import BiLMWeights
@@ -80,3 +81,12 @@ def test_packaged_models_bring_their_warm_state_along() -> None:
         state = warm_state(weights)
         assert state.to_bytes() == (folder / file_name(weights)).read_bytes()
         torch.testing.assert_close(state.c, compute_warm(weights).c, rtol=0, atol=1e-6)
+
+
+def test_a_model_in_memory_starts_from_the_state_that_a_job_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute(weights: BiLMWeights) -> StartState:
+        raise AssertionError("computed here, where a last bit may differ")
+
+    for module in ("model.warm", "model.engine.loaded"):
+        monkeypatch.setattr(f"{module}.compute_warm", compute, raising=False)
+    assert LoadedModel("default", "warm").embed([["One"]], "float16")[0].shape == (1, 5, 128)

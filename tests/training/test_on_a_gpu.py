@@ -105,6 +105,7 @@ POINTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("name", sorted(POINTERS))
 def test_triton_kernels_compile_vectorised_and_without_spills(name: str, capability: int, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def command(text: Path, options_file: Path, folder: Path) -> list[str]:
     return asked.split()
 
 
+@pytest.mark.slow
 def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
     command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
     assert (folder / "training" / "curve.tsv").read_text().startswith("tokens\tseconds\tloss_forward")
 
 
+@pytest.mark.slow
 def test_evaluate_prints_what_training_found_and_needs_the_softmax(
     command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +71,7 @@ def test_evaluate_prints_what_training_found_and_needs_the_softmax(
     assert capsys.readouterr().out.splitlines() == [at_end]
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_is_the_same_model_as_never_stopped(
     command: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +122,7 @@ def test_texts_that_cannot_be_trained_on(
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
         (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes texts as --heldout"),
+        (["--output", "s3://bucket/run"], 2, "--output s3://bucket/run is a URL: give a local path"),
     ],
 )
 def test_what_never_begins_says_why(

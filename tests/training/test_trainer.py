@@ -73,13 +73,14 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_changes_nothing(
     assert torch.equal(trainer.rows.weight, softmax)
 
 
+@pytest.mark.slow
 def test_loss_goes_down_with_products_in_bfloat16(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
     losses = trained(Trainer.fresh(small_options, recipe, corpus), 60)
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3])
 
 
-def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions) -> Trainer:
-    return run.resume(path, recipe, corpus, options, "cpu", torch.bfloat16)
+def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, **given: Any) -> Trainer:
+    return run.resume(path, recipe, given, corpus, options, "cpu")
 
 
 def test_a_resumed_run_is_the_run_that_never_stopped(
@@ -129,9 +130,18 @@ def test_a_checkpoint_of_another_run_is_refused(
         resume(path, recipe, reordered, small_options)
     with pytest.raises(TrainingError, match="digest"):
         resume(path, recipe, Corpus.encode([["other", "words"]] * 50, 10), small_options)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(TrainingError, match="damaged"):
+    for damaged in (path.read_bytes()[:1000], b"XXXX" + path.read_bytes()[4:]):
+        path.write_bytes(damaged)
+        with pytest.raises(TrainingError, match="damaged"):
+            resume(path, recipe, corpus, small_options)
+    torch.save([1], path)
+    with pytest.raises(TrainingError, match="it holds a list"):
         resume(path, recipe, corpus, small_options)
+
+
+def test_a_model_with_dictionaries_of_its_own_is_not_trained(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+    with pytest.raises(TrainingError, match="alphabet is 'characters'"):
+        Trainer.fresh(replace(small_options, alphabet="characters"), recipe, corpus)
 
 
 def test_exported_weights_give_inference_the_states_of_training(
@@ -194,6 +204,7 @@ def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpu
     assert not torch.allclose(before[predicted + 1], after[predicted + 1])
 
 
+@pytest.mark.slow
 def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
 ) -> None:
@@ -212,6 +223,12 @@ def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     assert again.progress.tokens == trainer.progress.tokens
     assert run.run(again, folder)
     assert math.isfinite(again.progress.seconds)
+    path = folder / run.CURVE
+    path.write_text(path.read_text() + f"{10**9}\t0\t0\t0\t0\n")  # as of a run that died after its last checkpoint
+    run.run(resume(folder / run.CHECKPOINT, ours, corpus, small_options), folder)
+    assert str(10**9) not in path.read_text()
+    run.run(Trainer.fresh(small_options, replace(ours, max_tokens=1), corpus), folder, report_seconds=0.0)
+    assert len(path.read_text().splitlines()) == 2
 
 
 def test_what_may_change_does_change(
@@ -219,8 +236,10 @@ def test_what_may_change_does_change(
 ) -> None:
     folder.mkdir()
     run.save_checkpoint(done, folder / "checkpoint.pt")
-    changed = replace(recipe, rate=5e-3, sampled=4, max_tokens=10**6)
-    again = resume(folder / "checkpoint.pt", changed, corpus, small_options)
+    again = resume(folder / "checkpoint.pt", replace(recipe, rate=0.5, sampled=7, max_tokens=9), corpus, small_options)
+    assert again.recipe == recipe  # what nobody asks to change does not
+    assert again.network.dtype == done.network.dtype
+    again = resume(folder / "checkpoint.pt", recipe, corpus, small_options, rate=5e-3, sampled=4, max_tokens=10**6)
     trained(again, 1)
     assert again.optimiser.param_groups[0]["lr"] == 5e-3
     assert len(again.prepare(Epoch(corpus, 0, recipe.lanes, recipe.unroll, 1).batch(0), 0).negatives.classes) == 4
@@ -233,7 +252,7 @@ def test_a_gpu_trains_as_a_cpu_does(small_options: BiLMOptions, recipe: Recipe, 
     mixed = Trainer.fresh(small_options, recipe, corpus, "cuda", torch.bfloat16)
     assert np.mean(trained(mixed, 60)[-10:]) < 0.8 * losses[0][0]
     run.save_checkpoint(mixed, tmp_path / "checkpoint.pt")
-    again = run.resume(tmp_path / "checkpoint.pt", recipe, corpus, small_options, "cuda", torch.bfloat16)
+    again = run.resume(tmp_path / "checkpoint.pt", recipe, {}, corpus, small_options, "cuda")
     assert again.progress == mixed.progress
 
 
@@ -247,7 +266,7 @@ def test_a_gpu_gives_the_same_bytes_each_time_and_over_a_stop(
     trained(runs[0], 40)
     trained(runs[1], 20)
     run.save_checkpoint(runs[1], tmp_path / "checkpoint.pt")
-    runs.append(run.resume(tmp_path / "checkpoint.pt", recipe, text, small_options, "cuda", torch.bfloat16))
+    runs.append(run.resume(tmp_path / "checkpoint.pt", recipe, {}, text, small_options, "cuda"))
     for other in runs[1:]:
         trained(other, 20)
         for name, value in runs[0].network.parameters.items():

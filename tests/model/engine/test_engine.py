@@ -157,6 +157,7 @@ def test_amx_is_what_pytorch_says_and_8_bit_products_are_refused_there(monkeypat
     assert not products.has_amx()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("packed", [True, False])
 def test_bytes_do_not_depend_on_batch_composition(
@@ -180,6 +181,7 @@ def test_bytes_do_not_depend_on_batch_composition(
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", pytest.param("int8", marks=NEEDS_INT8)])
 def test_lanes_change_no_byte(small: BiLMWeights, warm: StartState, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, sentences = replace(CPU, precision=precision), text(60, seed=14)  # type: ignore[arg-type]
@@ -208,6 +210,7 @@ def test_bytes_do_not_depend_on_batch_composition_where_no_width_is_a_multiple_o
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
@@ -230,6 +233,7 @@ def test_no_saving_changes_a_byte(
         np.testing.assert_array_equal(embedded(plain, part), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("threads", [1, 8])
 def test_threads_change_no_byte(small: BiLMWeights, warm: StartState, precision: str, threads: int) -> None:
@@ -285,6 +289,7 @@ def test_stats_count_what_was_saved(small: BiLMWeights, warm: StartState) -> Non
     assert stats.seconds_lstm > 0
 
 
+@pytest.mark.slow
 def test_an_endless_sentence_beside_short_ones(tiny: BiLMWeights) -> None:
     """Forward rows follow from what stands before them, backward rows from what comes after: short copies give both ends."""
     start = compute_warm(tiny)
@@ -300,6 +305,7 @@ def test_an_endless_sentence_beside_short_ones(tiny: BiLMWeights) -> None:
     assert embedder.stats.cells_used == 2 * (5_000 + 4)  # the boundary is computed once for all calls
 
 
+@pytest.mark.slow
 def test_the_end_of_a_long_line_is_computed_with_few_lanes_and_the_same_bytes(
     small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

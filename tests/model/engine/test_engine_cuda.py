@@ -97,6 +97,7 @@ def test_groups_do_not_show(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) 
     assert model.stats.rows == len(want)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
 def test_a_long_line_does_not_set_the_steps_of_the_others(
     tiny: BiLMWeights, tiny_reference: ReferenceBiLM, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +138,7 @@ def test_after_out_of_memory_long_lines_go_on_too(tiny: BiLMWeights, monkeypatch
     assert lanes[-1] == 32
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
 def test_after_memory_did_not_do_for_any_lanes_the_next_call_begins_as_at_first(
     tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
@@ -190,6 +192,7 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     assert lanes[-1] == 32
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
 def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     start = StartState.zero(tiny.options)
@@ -259,6 +262,7 @@ def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch:
     assert model._device.limits.lane_choices == [16]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
 def test_out_of_memory_without_end_is_an_error(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     lanes = _failing_window(monkeypatch, fails=10**6)
@@ -267,6 +271,7 @@ def test_out_of_memory_without_end_is_an_error(tiny: BiLMWeights, monkeypatch: p
     assert set(lanes) == {64, 32, 16}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
 def test_out_of_memory_in_the_character_cnn_halves_the_lanes_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     start, settings = StartState.zero(tiny.options), replace(SETTINGS, lanes=64)

@@ -61,6 +61,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: Exc
     monkeypatch.setattr(owner, name, function)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", ["gates of words", "vectors of words", "a step", "numbers of words"])
 def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
     new_engine: Callable[[], Embedder], monkeypatch: pytest.MonkeyPatch, failing: str
@@ -83,6 +84,7 @@ def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
         assert_same(embed(engine, FIRST), want[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_interrupts", [1, 2])
 def test_ctrl_c_ends_both_directions_before_the_next_call_begins(
     new_engine: Callable[[], Embedder], monkeypatch: pytest.MonkeyPatch, n_interrupts: int

@@ -21,6 +21,7 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_or_is_out_of_time_is_told_and_the_others_run(tmp_path: Path) -> None:
     sleep = ("timeit", "-n1", "-r1", "print('begun')", "import time; time.sleep(600)")
     todo = [Step("late", 0.05, sleep), Step("fails", 1, ("json.tool", "none")), Step("well", 1, ("json.tool", "--help"))]

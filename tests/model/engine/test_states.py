@@ -54,6 +54,7 @@ def test_the_scale_of_what_is_not_finite_says_so(number: float) -> None:
     assert quantised(rows)[1].isnan().tolist() == [False, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 @pytest.mark.parametrize("states", [None, (5, 0, 3)])
 def test_a_result_holds_the_states_wanted_as_they_are_stored(

@@ -108,6 +108,7 @@ def assert_no_spills(ptx: str, capability: int, folder: Path) -> None:
     assert set(spills) == {"0"}, said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
 def test_kernels_compile_vectorised_and_without_spills(launches: set[Launch], capability: int, tmp_path: Path) -> None:
     for launch in sorted(launches, key=str):

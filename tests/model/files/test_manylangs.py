@@ -106,6 +106,7 @@ def test_such_a_model_is_to_be_converted_first() -> None:
         BiLMWeights.load("memory://manylangs")
 
 
+@pytest.mark.slow
 def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A whole job, its warm state too; sentences by text are told apart by all their characters."""
     assert main(["models", "convert", str(FOLDER), str(tmp_path / "model")]) == 0

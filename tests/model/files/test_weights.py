@@ -37,6 +37,7 @@ def _same(a: BiLMWeights, b: BiLMWeights) -> bool:
     return a.options == b.options and all(torch.equal(a.tensors[n], b.tensors[n]) for n in a.tensors | b.tensors)
 
 
+@pytest.mark.slow
 @examples(25)
 @given(OPTIONS, st.integers(0, 5))
 def test_any_model_round_trips_to_the_bit(tmp_path_factory: pytest.TempPathFactory, options: BiLMOptions, seed: int) -> None:
