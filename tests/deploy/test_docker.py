@@ -10,8 +10,9 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from dockerfile_parse import DockerfileParser
 
+dockerfile_parse = pytest.importorskip("dockerfile_parse", reason="pip install '.[test-all]'")
+pytestmark = pytest.mark.slow
 DOCKERFILE = Path("deploy") / "docker" / "Dockerfile"
 
 
@@ -22,7 +23,7 @@ def defaults(repo_dir: Path) -> dict[str, str]:
 
 def stages(repo_dir: Path) -> dict[str, list[tuple[str, str]]]:
     """Instructions (name, value) of every stage, by the stage's name."""
-    parser = DockerfileParser(fileobj=BytesIO((repo_dir / DOCKERFILE).read_bytes()))
+    parser = dockerfile_parse.DockerfileParser(fileobj=BytesIO((repo_dir / DOCKERFILE).read_bytes()))
     found: dict[str, list[tuple[str, str]]] = {}
     for instruction in parser.structure:
         if instruction["instruction"] == "FROM":
@@ -35,7 +36,7 @@ def stages(repo_dir: Path) -> dict[str, list[tuple[str, str]]]:
 def test_hadolint_has_nothing_to_say(repo_dir: Path) -> None:
     program = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if program is None:
-        pytest.skip("hadolint is not installed: pip install '.[test]'")
+        pytest.skip("hadolint is not installed: pip install '.[test-all]'")
     done = subprocess.run([program, str(repo_dir / DOCKERFILE)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -24,6 +23,8 @@ from pipeline.runners.beam_options import beam_flags, pipeline_options, runner_n
 from tests.clusters.artefacts import missing_tools, resolve
 from tests.clusters.processes import free_port, worker_environment
 
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install '.[test-all]'")
+pytestmark = pytest.mark.slow
 KUBERNETES = "1.31"
 JOBS = ("cpu", "gpu", "gke", "eks")
 FLINK = tuple(f"flink-{hardware}" for hardware in JOBS)
@@ -145,6 +146,7 @@ def test_the_schema_refuses_what_is_wrong(
         flink_schema.validate(body(deployment))
 
 
+@pytest.mark.slow
 def test_everything_else_is_valid_by_kubernetes_own_schemas(overlays: dict[str, Objects]) -> None:
     def check(spec: Any) -> None:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}

@@ -66,6 +66,7 @@ def test_a_worker_that_dies_is_told_of(tmp_path: Path, ends: str, status: int, s
     assert end.peak_bytes > 1e6
 
 
+@pytest.mark.slow
 def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_word(tmp_path: Path) -> None:
     root = Root(tmp_path)
     with watched(root, "time.sleep(60)") as process:

@@ -90,6 +90,7 @@ def test_a_page_of_a_part_that_is_a_bomb_takes_no_memory(tmp_path: Path, diction
     assert grows(code, written.root.url(), part) < MOST_KIB
 
 
+@pytest.mark.slow
 def test_chunks_of_zstd_that_are_bombs(store: Written) -> None:
     bomb = bytes(Zstd(level=1).encode(bytes(1 << 30)))
     assert len(bomb) < 1 << 17

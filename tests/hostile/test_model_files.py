@@ -192,6 +192,7 @@ def _virtual(file: h5py.File, outside: Path) -> None:
     file.create_virtual_dataset("CNN_proj/b_proj", layout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [_external_link, _external_group, _soft_link, _external_bytes, _virtual])
 def test_hdf5_is_not_followed_out_of_its_file(good: Path, tmp_path: Path, change: Callable[[h5py.File, Path], None]) -> None:
     for name in ("options.json", "weights.hdf5"):
@@ -232,6 +233,7 @@ def test_a_cut_hdf5_file_is_damaged(good: Path, tmp_path: Path) -> None:
             BiLMWeights.load(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_flipped_bits_of_hdf5_are_weights_or_a_typed_error(good: Path, tmp_path: Path) -> None:
     (tmp_path / "options.json").write_bytes((good / "options.json").read_bytes())
     whole = (good / "weights.hdf5").read_bytes()

@@ -151,6 +151,7 @@ def zeros(suffix: str, n_bytes: int) -> bytes:
     return member * (n_bytes // (64 * MIB))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, suffix: str) -> None:
     data = zeros(suffix, BOMB_BYTES + 64 * MIB)
@@ -161,6 +162,7 @@ def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, suffix: str) -> Non
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 160 << 10
 
 
+@pytest.mark.slow
 def test_text_that_compresses_well_is_no_bomb(tmp_path: Path) -> None:
     data = PACK["zst"](b"the same line again\n" * 200_000)
     assert len(of(tmp_path, data, name="in.lines.zst")) == 200_000
@@ -279,6 +281,7 @@ def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
         of(tmp_path, data, "parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stretch",
     [". ", "U.S. ", "A.", "(", "'", '"', "-", "$1", "a\u2028", "e\u0301", "\u202e", "n't ", "cannot ", "0,", "http://a"],

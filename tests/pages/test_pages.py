@@ -81,7 +81,7 @@ def python_of(page: str) -> str:
         return found
     missing = [name for name in NEEDS.get(page, ()) if importlib.util.find_spec(name) is None]
     if missing:
-        pytest.skip(f"{', '.join(missing)} is not installed: pip install '.[test,pages]'")
+        pytest.skip(f"{', '.join(missing)} is not installed: pip install '.[test-all,pages]'")
     return sys.executable
 
 
@@ -152,8 +152,8 @@ def test_every_cell_of_the_notebook_runs_and_shows_something(
     stores: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a kernel of this environment; what it shows is text and tables."""
-    nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: pip install '.[test]'")
-    client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[test]'")
+    nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: pip install '.[test-all]'")
+    client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[test-all]'")
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
     notebook = nbformat.read(repo_dir / "docs/worked/notebook.ipynb", as_version=4)
     assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code")  # kept without: the test has them made

@@ -61,6 +61,7 @@ def between(patch: pytest.MonkeyPatch, where: Any, name: str, others: list[Calla
     return thread
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["collect", "embed", "remove", "compact"])
 def test_a_change_that_others_overtake_between_its_read_and_its_put_is_not_lost(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +141,7 @@ def test_a_source_is_added_once_also_after_compact(command: str, tmp_path: Path)
     assert collecting.collect(name, [again]).number == opened(name).version.number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_many_who_append_remove_and_compact_at_once_lose_no_sentence(seed: int, tmp_path: Path) -> None:
     name, prefixes = tmp_path / "all", ["a", "b", "c"]

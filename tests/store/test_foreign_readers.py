@@ -1,20 +1,13 @@
 """Other programs read a store without this package's help: tensorstore, xarray, zarr, DuckDB, Polars, pyarrow, pandas, dask."""
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask.dataframe
 import duckdb
 import numpy as np
-import pandas
-import polars as pl
-import pyarrow as pa
-import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
-import tensorstore
 import xarray
 import zarr
 from zarr.abc.store import ByteRequest
@@ -24,8 +17,13 @@ from zarr.storage import LocalStore
 import elmo_store
 from elmo_store.format import layout
 from elmo_store.storage.local_disk import _temporary_name
+from tests.store.sentence_readers import IGNORE_DASK, SENTENCE_READERS
 from tests.store.support import LENGTHS, make_store
 
+pl, tensorstore = (
+    pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[test-all]'") for name in ("polars", "tensorstore")
+)
+pytestmark = pytest.mark.slow
 DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
 WITH_INT8 = pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 
@@ -153,23 +151,6 @@ def test_pyarrow(tmp_path: Path, dtype: str) -> None:
     assert table["row"].to_pylist() == list(range(len(written.states)))
     vectors = table["bwd2"].combine_chunks()
     np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 8), written.states[:, 4])
-
-
-def _of_duckdb(path: str) -> pa.Table:
-    with duckdb.connect() as connection:
-        return connection.sql("select * from read_parquet(?)", params=[path]).to_arrow_table()
-
-
-IGNORE_DASK = pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # its use of pandas
-FOLDER_AND_GLOB, FOLDER_ALONE, GLOB_ALONE = ("sentences", "sentences/*.parquet"), ("sentences",), ("sentences/*.parquet",)
-SENTENCE_READERS: dict[str, tuple[Callable[[str], pa.Table], tuple[str, ...]]] = {
-    "duckdb": (_of_duckdb, GLOB_ALONE),
-    "polars": (lambda path: pl.read_parquet(path).to_arrow(), FOLDER_AND_GLOB),
-    "pyarrow": (pq.read_table, FOLDER_ALONE),
-    "pyarrow.dataset": (lambda path: pyarrow.dataset.dataset(path).to_table(), FOLDER_ALONE),
-    "pandas": (lambda path: pa.Table.from_pandas(pandas.read_parquet(path)), FOLDER_ALONE),
-    "dask": (lambda path: pa.Table.from_pandas(dask.dataframe.read_parquet(path).compute()), FOLDER_AND_GLOB),
-}
 
 
 @IGNORE_DASK

@@ -69,6 +69,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     return bucket_root(request, request.param)
 
 
+@pytest.mark.slow
 def test_of_many_who_put_at_once_one_succeeds(root: Root) -> None:
     won = []
     barrier = threading.Barrier(8)
@@ -216,6 +217,7 @@ def test_a_run_whose_lease_another_one_has_cancels_its_job(disk: Root, monkeypat
         assert cancelled.wait(10)
 
 
+@pytest.mark.slow
 def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_keeps_it(
     disk: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:

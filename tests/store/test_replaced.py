@@ -48,6 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.getfixturevalue('s3_url') if request.param == 's3' else 'memory:/'}/{uuid4()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "settings"),
     [("local", {}), ("memory", {}), ("s3", {}), ("local", {"dtype": "int8"}), ("s3", {"compression": "zstd"})],
@@ -96,6 +97,7 @@ def test_everything_that_reads_notices(form: str, tmp_path: Path) -> None:
             pytest.fail(f"{what}: {look(stores[what])}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", layout.FORMS)
 @pytest.mark.parametrize("place", ["local", "memory"])
 def test_a_store_that_goes_between_a_look_and_the_next_object_is_noticed(

@@ -48,6 +48,7 @@ def test_an_error_of_reading_reaches_the_reader_and_threads_end(tmp_path: Path, 
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mapped", [True, False])
 def test_what_a_scan_holds_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
     def most_held(n_sentences: int) -> int:

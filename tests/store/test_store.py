@@ -157,6 +157,7 @@ def test_stores_of_next_to_nothing(tmp_path: Path, form: str, lengths: tuple[int
     assert store.verify().sentences == len(lengths)
 
 
+@pytest.mark.slow
 @FORMS
 @pytest.mark.parametrize(
     "settings",

@@ -230,10 +230,11 @@ def test_workers_of_a_plain_loader_leave_no_state(written: Written) -> None:
     assert stream.state_dict()["batches"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> None:
-    loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is in .[test]")
+    loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is in .[test-all]")
 
     def loader_of() -> Any:
         return loaders.StatefulDataLoader(

@@ -91,6 +91,7 @@ def test_a_sound_store_stays_sound_when_it_is_signed_again(tmp_path: Path) -> No
     assert root.get(layout.MANIFEST) == before
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataObject) -> None:
     rel = data.draw(st.sampled_from(sound.list()))
@@ -112,6 +113,7 @@ def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataO
         assert rel in found
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_of_a_marker_is_found(tmp_path: Path) -> None:
     root = Root(tmp_path)
     stats: dict[str, float | str] = {"seconds_reading": 1e-05, "tokens": 3.0, "worker": "host:1", "stamps": "1-2\n3-4"}
@@ -187,6 +189,7 @@ STRUCTURAL: dict[str, tuple[Callable[[Root], None], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", STRUCTURAL)
 def test_contents_that_contradict_each_other_are_found_though_every_hash_is_right(tmp_path: Path, what: str) -> None:
     root = make(tmp_path / "store").root
@@ -224,6 +227,7 @@ def _swap_objects(root: Root, name: Callable[[int], str]) -> None:
     root.put(name(1), first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", INT8)
 def test_scales_are_looked_at_as_all_else(tmp_path: Path, what: str) -> None:
     root = make(tmp_path / "store", dtype="int8").root
@@ -305,6 +309,7 @@ def test_one_bad_marker_does_not_end_the_look(tmp_path: Path) -> None:
     assert "states/c/2/0/0 has 3 bytes" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["zarr", "parquet"])
 def test_a_file_that_is_swapped_cut_or_of_another_store_is_named(tmp_path: Path, form: str) -> None:
     """Every object in turn: cut, gone, in its neighbour's place, and as another store of the same shape has it."""
@@ -339,6 +344,7 @@ def test_a_changed_fingerprint_is_found_at_the_door(tmp_path: Path) -> None:
         faults(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
 def test_with_checksums_no_reader_gives_wrong_numbers(tmp_path: Path, compression: str) -> None:
     written = make_store(str(tmp_path / "store"), checksum="crc32c", compression=compression, store_forms=("zarr",))

@@ -27,6 +27,7 @@ console.log(JSON.stringify(found));
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_zarrita(tmp_path: Path, dtype: str, compression: str) -> None:
