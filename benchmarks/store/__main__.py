@@ -5,8 +5,9 @@ CPU time where one process reads, since the load of a shared machine moves that 
 
 reading    random sentences one by one and 64 a call, and scans by 64, beside np.memmap, Hugging Face's Arrow file, and Lance if
            it is installed; datasets for PyTorch beside the store itself
-loader     10^5 sentences, shuffled, by a DataLoader of 32 with 0 and 2 workers, with text and without
-members    collections of 100 and 1,000 members beside one store
+loader     10^5 sentences, and 3 x 10^6 in 30 stores, shuffled, by a DataLoader of 32 with 0 and 2 workers, with text and without,
+           beside np.memmap and Hugging Face datasets (with text)
+members    90,000 sentences in 100 and in 1,000 members, beside one store
 clients    64 random sentences over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW) as the server, or moto
 encodings  what dtypes and compressions cost and save, with the states that the default model gives for examples/sample
 """

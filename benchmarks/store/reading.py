@@ -21,8 +21,8 @@ from elmo_store.torch import SentenceDataset, SentenceStream, collate
 from elmo_store.torch.dataset import padded
 
 SENTENCES, SAMPLES, BATCH, LOADED_BATCH, ROUNDS = 50_000, 3_200, 64, 32, 7
-LOADED, LOADER_SENTENCES, LOADER_ROUNDS = 100_000, 12_800, 3
-MEMBER_SENTENCES, MEMBER_WORDS = 90, 100  # words differ by member, and are few since each makes its own
+LOADED, LOADED_STORES, LOADER_SENTENCES, LOADER_ROUNDS = 100_000, (1, 30), 12_800, 3
+IN_MEMBERS, MEMBER_WORDS = 90_000, 100  # sentences; words differ by member, and are few since each makes its own
 Works = dict[str, Callable[[], object]]
 
 
@@ -195,22 +195,51 @@ class MappedDataset(Dataset[Any]):
         return torch.from_numpy(np.array(self.rows[self.starts[number] : self.starts[number + 1]]))
 
 
+class ArrowDataset(Dataset[Any]):
+    """Sentences and their tokens of Hugging Face datasets, padded as `collate` does."""
+
+    def __init__(self, folder: Path, store: stores.Store, rows: Any, starts: Any) -> None:
+        import datasets
+
+        if not folder.exists():
+            lists = pa.LargeListArray.from_arrays(np.asarray(starts) * rows[0].size, pa.array(np.asarray(rows).reshape(-1)))
+            tokens = store.sentences(columns=["tokens"])["tokens"]
+            datasets.Dataset(pa.table({"tokens": tokens, "states": lists})).save_to_disk(folder)
+        self.table, self.shape = datasets.load_from_disk(str(folder)).with_format("numpy"), rows.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        row = self.table[number]  # the tokens too
+        return torch.from_numpy(row["states"].reshape(-1, *self.shape))
+
+
 def loader(folder: Path) -> None:
     """A shuffled DataLoader of 32, with the text and without."""
-    table = Table("DataLoader of 32, shuffled, 5 x 16: sentences/s", "workers", "with text", "without", "ratio", "memmap")
-    store = stores.open(make_store(folder, LOADED, 16))
-    store.texts(range(0, LOADED, 64))  # what is read once stays in memory, also of workers that are forked
-    data: dict[str, Any] = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)}
-    data["memmap"] = MappedDataset(*mapped_rows(folder, store))
-    for workers in (0, 2):
-        taken = in_turns({name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS)
-        rates = [LOADER_SENTENCES / taken[name] for name in ("text", "none", "memmap")]
-        table.row(f"{workers}", *rates[:2], f"{rates[0] / rates[1]:.2f}", rates[2])
+    title = "DataLoader of 32, shuffled, 5 x 16: sentences/s"
+    table = Table(title, "sentences, workers", "with text", "without", "ratio", "memmap", "datasets", label_width=22)
+    for n_stores in LOADED_STORES:
+        urls = [make_store(folder, LOADED, 16, words=20_000 + number) for number in range(n_stores)]
+        store, others = stores.open(urls[0]), dict[str, Any]()
+        if n_stores == 1:
+            rows, starts = mapped_rows(folder, store)
+            others = {"memmap": MappedDataset(rows, starts), "datasets": ArrowDataset(folder / "arrow-text", store, rows, starts)}
+        else:
+            collect(str(folder / "loaded"), [stores.open(url) for url in urls])
+            store = stores.open(folder / "loaded")
+        store.texts(range(0, len(store), 64))  # what is read once stays in memory, also of workers that are forked
+        data = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)} | others
+        for workers in (0, 2):
+            taken = in_turns({name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS)
+            rates = {name: LOADER_SENTENCES / seconds for name, seconds in taken.items()}
+            row = rates["text"], rates["none"], f"{rates['text'] / rates['none']:.2f}"
+            table.row(f"{len(store):,}, {workers}", *row, *(rates.get(name, "") for name in ("memmap", "datasets")))
 
 
 def _load(data: Any, workers: int) -> None:
     chosen = torch.randperm(len(data))[:LOADER_SENTENCES].tolist()
-    together = padded if isinstance(data, MappedDataset) else collate
+    together = collate if isinstance(data, SentenceDataset) else padded
     _drained(DataLoader(data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together))
 
 
@@ -218,9 +247,9 @@ def members(folder: Path) -> None:
     """A collection beside one store of the same sentences."""
     for n_members in (100, 1000):
         url, made = str(folder / f"collection-{n_members}"), partial(make_store, folder, channels=64, shard_rows=4096)
-        collect(url, [stores.open(made(MEMBER_SENTENCES, words=MEMBER_WORDS + i)) for i in range(n_members)])
+        collect(url, [stores.open(made(IN_MEMBERS // n_members, words=MEMBER_WORDS + i)) for i in range(n_members)])
         works: dict[tuple[str, str], Callable[[], object]] = {}
-        for name, at in {"store": made(MEMBER_SENTENCES * n_members), "members": url}.items():
+        for name, at in {"store": made(IN_MEMBERS), "members": url}.items():
             store = stores.open(at)
             works[name, "open"] = partial(stores.open, at)
             works |= {(name, what): work for what, work in of_store(store).works(len(store)).items()}

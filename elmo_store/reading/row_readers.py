@@ -120,9 +120,8 @@ class Mapped(RowReader):
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored]:
         """See `RowReader.views`."""
         shards, lows = np.divmod(spans[:, 0], self._shard_rows)
-        sizes = spans[:, 1] - spans[:, 0]
-        highs = lows + sizes
-        if sizes.min(initial=1) < 1 or highs.max(initial=0) > self._shard_rows:
+        highs = lows + spans[:, 1] - spans[:, 0]
+        if np.count_nonzero((highs <= lows) | (highs > self._shard_rows)):  # sooner than any()
             return [self._whole(states, first, stop) for first, stop in spans.tolist()]
         mapped = self._shards
         rows = [mapped[shard][low:high] for shard, low, high in zip(shards.tolist(), lows.tolist(), highs.tolist(), strict=True)]

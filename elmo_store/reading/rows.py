@@ -308,9 +308,13 @@ class Readable(ABC):
                 array.flags.writeable = False
         return read
 
+    def plain_views(self, states: Sequence[int], spans: Int64) -> list[Array] | None:
+        """`views` of what is read as it is stored; None where rows are not mapped, or in 8 bits."""
+        return None if self.is_int8 else self.views(states, spans)
+
     def rows_of(self, states: Sequence[int], spans: Int64, runs: Int64) -> list[Array]:
         """Rows of each of the spans [n, 2] in the store's dtype, views where they can be; ``runs``: the same in fewer spans."""
-        views = None if self.is_int8 else self.views(states, spans)
+        views = self.plain_views(states, spans)
         if views is not None:
             return views
         rows, edges = self.read_spans(states, runs), offsets_of(spans).tolist()

@@ -115,7 +115,7 @@ class Starts:
         np.subtract(starts[wanted], 1, out=spans[:, 0])
         np.subtract(starts[wanted + 1], 1, out=spans[:, 1])
         wrong = (spans[:, 0] < 0) | (spans[:, 1] < spans[:, 0]) | (spans[:, 1] >= self._most)
-        return spans, np.flatnonzero(wrong)
+        return spans, wrong.nonzero()[0]
 
     def _load(self, wanted: Int64, unread: Int64) -> memoryview:
         """What is held once the chunks of ``unread``, some of ``wanted``, were read."""
@@ -141,8 +141,9 @@ class Starts:
             wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
             if len(wanted) and wanted.dtype.kind in "bf":
                 raise TypeError(f"sentences by {wanted.dtype}: give their numbers, of a mask numpy.flatnonzero(mask)")
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self._n:
-            outside = wanted[(wanted < 0) | (wanted >= self._n)]
+        is_outside = (wanted < 0) | (wanted >= self._n)
+        if np.count_nonzero(is_outside):  # sooner than any()
+            outside = wanted[is_outside]
             raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0")
         return wanted.astype(np.int64, copy=False)
 
@@ -373,13 +374,10 @@ class SentenceTable:
         if unwritten.any():
             number = wanted[unwritten][0]
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
-        groups, places = list[_Group](), list[int]()
-        parts = holding.tolist()
-        for held, at, footer in zip(parts, local.tolist(), self._footers.get_all(parts, self._read_footers), strict=True):
-            group = bisect_right(footer.before, at) - 1
-            groups.append((held, group))
-            places.append(at - footer.before[group])
-        return groups, places
+        parts, at = holding.tolist(), local.tolist()
+        before = [footer.before for footer in self._footers.get_all(parts, self._read_footers)]
+        own = [bisect_right(edges, place) - 1 for edges, place in zip(before, at, strict=True)]
+        return list(zip(parts, own, strict=True)), [place - edges[g] for edges, place, g in zip(before, at, own, strict=True)]
 
     def _index(self) -> tuple[list[PartRange], Int64, Int64]:
         """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.

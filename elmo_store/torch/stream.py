@@ -1,5 +1,6 @@
 """The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled."""
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,6 @@ SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
 MIXED_SHARDS = 8  # that a pool's runs come from
 POOLS_AHEAD = 1  # that are read while one is used
-BATCHES_AHEAD = 2
 NOT_SET = -1
 ORDER_SETTINGS = ("seed", "shuffle", "bucket", "uneven", "batch_sentences", "pool_sentences")
 
@@ -161,19 +161,21 @@ class SentenceStream(IterableDataset[Item]):
         return self._batches(self._position)
 
     def _batches(self, begin: Position) -> Iterator[Item]:
-        given = begin.batches
+        given, rows_a_page = begin.batches, max(1, mmap.PAGESIZE // (self.store.channels * self.store.dtype.itemsize))
 
         def read(pool: tuple[Int64, list[Int64]]) -> Pool:
             spans = self.store.spans(pool[0])
-            return Pool(self.wanted, pool[0], spans, order.joined(spans))
+            runs = order.joined(spans)
+            for rows in self.store.plain_views(self.wanted.places, runs) or ():
+                np.count_nonzero(rows[::rows_a_page, :, 0])  # a pool is no copy of them: here the system reads each page
+            return Pool(self.wanted, pool[0], spans, runs)
 
-        pools = read_ahead(read, () if begin.ended else self._pools(begin), POOLS_AHEAD)
-        wanted = ((pool, places) for (_, batches), pool in pools for places in batches)
-        # By a thread too: of rows that are mapped a pool is no copy, and a batch is what reads them.
-        for _, batch in read_ahead(lambda item: item[0].batch(item[1].tolist()), wanted, BATCHES_AHEAD):
-            given += 1
-            self._position = Position(begin.epoch, given, False)
-            yield with_fields(batch)
+        for (_, batches), pool in read_ahead(read, () if begin.ended else self._pools(begin), POOLS_AHEAD):
+            for places in batches:
+                given += 1
+                self._position = Position(begin.epoch, given, False)
+                yield with_fields(pool.batch(places.tolist()))
+            del pool  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 
     def _pools(self, begin: Position) -> Iterator[tuple[Int64, list[Int64]]]:

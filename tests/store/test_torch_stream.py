@@ -9,14 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
 from elmo_store.errors import StateNotFoundError
-from elmo_store.reading.row_readers import Stored
+from elmo_store.format.numbers import Array
+from elmo_store.reading.rows import Int64
 from elmo_store.torch import SentenceStream
 from elmo_store.torch import stream as streams
 from tests.store.support import Written, make_store
@@ -163,13 +163,13 @@ def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: 
     state = stream.state_dict()
     batches.close()  # type: ignore[attr-defined]  # it reads ahead
     asked: list[int] = []
-    real = elmo_store.Store.views
+    real = elmo_store.Store.rows_of
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64]) -> list[Stored] | None:
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: Int64, runs: Int64) -> list[Array]:
         asked.append(int(np.diff(spans).sum()))
-        return real(self, states, spans)
+        return real(self, states, spans, runs)
 
-    monkeypatch.setattr(elmo_store.Store, "views", counting)
+    monkeypatch.setattr(elmo_store.Store, "rows_of", counting)
     resumed = stream_of(written, text=False)
     resumed.load_state_dict(state)
     numbers = seen(resumed)
