@@ -21,7 +21,7 @@ from elmo_store.torch import SentenceDataset, SentenceStream, collate
 from elmo_store.torch.dataset import padded
 
 SENTENCES, SAMPLES, BATCH, LOADED_BATCH, ROUNDS = 50_000, 3_200, 64, 32, 7
-LOADED, LOADED_STORES, LOADER_SENTENCES, LOADER_ROUNDS = 100_000, (1, 30), 12_800, 3
+LOADED, LOADED_STORES, LOADER_SENTENCES, LOADER_ROUNDS = 100_000, (1, 30), 12_800, 5
 IN_MEMBERS, MEMBER_WORDS = 90_000, 100  # sentences; words differ by member, and are few since each makes its own
 Works = dict[str, Callable[[], object]]
 
@@ -220,14 +220,16 @@ def loader(folder: Path) -> None:
     title = "DataLoader of 32, shuffled, 5 x 16: sentences/s"
     table = Table(title, "sentences, workers", "with text", "without", "ratio", "memmap", "datasets", label_width=22)
     for n_stores in LOADED_STORES:
-        urls = [make_store(folder, LOADED, 16, words=20_000 + number) for number in range(n_stores)]
-        store, others = stores.open(urls[0]), dict[str, Any]()
+        made = [stores.open(make_store(folder, LOADED, 16, words=20_000 + number)) for number in range(n_stores)]
+        store, others = made[0], dict[str, Any]()
         if n_stores == 1:
             rows, starts = mapped_rows(folder, store)
             others = {"memmap": MappedDataset(rows, starts), "datasets": ArrowDataset(folder / "arrow-text", store, rows, starts)}
-        else:
-            collect(str(folder / "loaded"), [stores.open(url) for url in urls])
+        elif (folder / "loaded").exists():
             store = stores.open(folder / "loaded")
+        else:
+            collect(str(folder / "together"), made)
+            store = stores.open(folder / "together").slice(0, n_stores * LOADED).write(folder / "loaded")
         store.texts(range(0, len(store), 64))  # what is read once stays in memory, also of workers that are forked
         data = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)} | others
         for workers in (0, 2):
@@ -238,7 +240,7 @@ def loader(folder: Path) -> None:
 
 
 def _load(data: Any, workers: int) -> None:
-    chosen = torch.randperm(len(data))[:LOADER_SENTENCES].tolist()
+    chosen = np.random.default_rng().integers(0, len(data), LOADER_SENTENCES).tolist()
     together = collate if isinstance(data, SentenceDataset) else padded
     _drained(DataLoader(data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together))
 

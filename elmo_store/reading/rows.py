@@ -512,7 +512,9 @@ class Readable(ABC):
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
-        spans = self.spans(wanted := self._starts.checked(self._find(list(ids)) if ids is not None else numbers))
+        given: Any = numbers if ids is None else self._find(list(ids))
+        wanted = self._starts.checked(given)
+        spans = self.spans(wanted)
         kept = spans if boundaries else self.inner_spans(spans)
         self.check_raw(raw)
         rows = self.read_spans(self.state_indices(states), kept, raw)

@@ -334,21 +334,23 @@ def test_no_sentences_are_a_table_without_rows_and_masks_are_no_numbers(tmp_path
     store = elmo_store.open(make_store(str(tmp_path)).root.url())
     for first, stop in ((len(store), None), (5, 3), (len(store) + 5, None)):
         assert store.sentences(first, stop, columns=["id"]).num_rows == 0
-    for wrong in (np.ones(len(store), bool), [True, False], [1.7]):
+    masks: list[Any] = [np.ones(len(store), bool), [True, False], [1.7]]
+    for wrong in masks:
         with pytest.raises(TypeError, match="give their numbers"):
             store.read_sentences(wrong)
         with pytest.raises(TypeError, match="give their numbers"):
-            store.records(wrong)  # type: ignore[arg-type]
+            store.records(wrong)
     assert len(store.read_sentences([])) == 0
 
 
 def test_a_view_is_not_written_with_settings_that_no_store_has(tmp_path: Path) -> None:
     store = elmo_store.open(make_store(str(tmp_path / "store")).root.url())
-    for settings, said in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"store_forms": "parquet"}, "give a list of one or both of zarr, parquet"),
         ({"dtype": "float64"}, "dtype is 'float64': known are float16"),
         ({"compression": "gzip"}, "compression is 'gzip'"),
-    ):
+    ]
+    for settings, said in wrong:
         with pytest.raises(ValueError, match=said):
             store.select([1]).write(tmp_path / "out", **settings)
         assert not (tmp_path / "out").exists()
