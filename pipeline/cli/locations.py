@@ -54,7 +54,7 @@ def store(url: str, storage_options: Mapping[str, Any] | None = None, what: str 
 
 
 def on_this_machine(path: str, what: str) -> Location:
-    """A file or folder of this machine that is written. CommandError for a URL; otherwise errors as `location`'s."""
+    """A file or folder of this machine. CommandError for a URL; otherwise errors as `location`'s."""
     if is_url(path):
         raise CommandError(Exit.BAD_USAGE, f"{what} {path} is a URL: give a local path, and copy it from there")
     return location(what, path)
