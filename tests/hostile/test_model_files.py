@@ -203,6 +203,7 @@ def test_hdf5_is_not_followed_out_of_its_file(good: Path, tmp_path: Path, change
         BiLMWeights.load(str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -222,6 +222,7 @@ def test_state_dicts_go_both_ways(theirs: Theirs, stores: dict[bool, str]) -> No
         ours.load_state_dict({**mixes, "no_such": torch.zeros(1)})
 
 
+@pytest.mark.slow
 def test_the_mixes_as_programs_ask_for_them(stores: dict[bool, str]) -> None:
     """L2 over the mixes' logits, a task model that holds and trains the mixes, γ left alone: as published code does each."""
     elmo: Any = Elmo(stores[False], 2, dropout=0)

@@ -63,6 +63,7 @@ def test_the_tagger_saves_the_mix_that_it_prints(
     assert len({*s}) == 3  # it learned
 
 
+@pytest.mark.slow
 def test_every_feature_is_probed_and_drawn(
     example: dict[str, ModuleType], stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -24,6 +24,7 @@ def member_texts(name: Path) -> list[tuple[str, ...]]:
     return [store.sentence(number).tokens for number in range(len(store))]
 
 
+@pytest.mark.slow
 def test_sentences_are_left_out_by_their_tokens(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name, first = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 40))
     overlapping = tmp_path / "2.txt"
@@ -109,6 +110,7 @@ def test_nothing_new_adds_no_member(tmp_path: Path, tiny_model: Path, capsys: py
     assert "--skip-known compares with a collection: give --into NAME" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_member_that_compact_left_without_tokens_stays(tmp_path: Path, tiny_model: Path) -> None:
     name, text = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 5))
     assert embed_into(name, tiny_model, text, "--skip-known") == Exit.COMPLETE

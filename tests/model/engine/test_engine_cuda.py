@@ -294,6 +294,7 @@ def test_out_of_memory_in_the_character_cnn_halves_the_lanes_too(tiny: BiLMWeigh
         embed(Embedder(tiny, start, SETTINGS))
 
 
+@pytest.mark.slow
 def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many windows it has, and whether the table knows their words; the opening is a plan of its own, once."""
     direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
