@@ -151,8 +151,6 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
 
     Only sentences, tokens, rows, rejected and words_cut of ``counts`` are asked for. StoreError without a form that all have.
     """
-    listed = json.dumps(msgspec.to_builtins(members), sort_keys=True)
-    content = hashlib.sha256(listed.encode()).hexdigest()
     forms = [set(member.inside.forms) if member.inside else set(like.forms) for member in members]
     counts = replace(
         counts,
@@ -164,6 +162,8 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
         raise StoreError("these stores have no form in common: write them in one with `elmo-store convert --store`")
     if shared != like.forms:  # what the members that are laid out as ``like`` have is no longer what the version says
         members = [member if member.inside else msgspec.structs.replace(member, inside=Inside.of(like)) for member in members]
+    listed = json.dumps(msgspec.to_builtins(members), sort_keys=True)
+    content = hashlib.sha256(listed.encode()).hexdigest()
     store = replace(
         like,
         complete=True,

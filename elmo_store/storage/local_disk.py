@@ -80,11 +80,16 @@ class LocalDisk:
         for folder, _, names in os.walk(self._path(prefix), onerror=_raise_unless_missing):
             for name in names:
                 path = os.path.join(folder, name)
-                if not name.startswith(TEMPORARY_PREFIX):
-                    with suppress(FileNotFoundError):  # removed since it was listed
-                        status = os.stat(path)  # of a link what it leads to, as readers have it
-                        if S_ISREG(status.st_mode):
-                            listed[os.path.relpath(path, top)] = Listed(status.st_size, local_stamp(status))
+                if name.startswith(TEMPORARY_PREFIX):
+                    continue
+                try:
+                    status = os.stat(path)  # of a link what it leads to, as readers have it
+                except OSError as error:  # removed since it was listed, or a link that leads nowhere
+                    if not isinstance(error, FileNotFoundError) and not os.path.islink(path):
+                        raise
+                    continue
+                if S_ISREG(status.st_mode):
+                    listed[os.path.relpath(path, top)] = Listed(status.st_size, local_stamp(status))
         return dict(sorted(listed.items()))
 
     def names(self, folder: str) -> list[str]:

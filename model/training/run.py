@@ -87,14 +87,15 @@ class _Meter:
 
 def _cut_curve(path: Path, tokens: int) -> None:
     """Remove rows that come after ``tokens``: of a run that began anew, or died after its last checkpoint."""
-    if path.exists():
-        header, *rows = path.read_text("utf-8").splitlines(keepends=True)
-        kept = [row for row in rows if int(row.partition("\t")[0]) <= tokens]
-        path.write_text("".join([header, *kept]) if tokens else "", "utf-8")
+    if not tokens:
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        rows = path.read_text("utf-8").splitlines(keepends=True)[1:]
+        path.write_text("".join([CURVE_HEADER, *(row for row in rows if int(row.partition("\t")[0]) <= tokens)]), "utf-8")
 
 
 def _add_line(path: Path, line: str) -> None:
-    header = "" if path.exists() and path.stat().st_size else CURVE_HEADER
+    header = "" if path.exists() else CURVE_HEADER
     with path.open("a", encoding="utf-8") as file:
         file.write(header + line)
 

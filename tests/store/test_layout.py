@@ -168,3 +168,12 @@ def test_a_long_name_of_any_letters_has_a_temporary_one(tmp_path: Path) -> None:
     for name in ("ы" * 120, "語" * 80, "x" * 250):
         root.put(name, b"1")
         assert root.get(name) == b"1"
+
+
+def test_a_listing_has_what_links_lead_to_and_no_link_that_leads_nowhere(tmp_path: Path) -> None:
+    root = Root(tmp_path / "root")
+    root.put("a", b"123")
+    (tmp_path / "elsewhere").write_bytes(b"12345")
+    for name, target in {"b": "../elsewhere", "dangling": "nothing", "loop": "loop", "folder": ".."}.items():
+        (tmp_path / "root" / name).symlink_to(target)
+    assert root.sizes() == {"a": 3, "b": 5}
