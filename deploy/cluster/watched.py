@@ -1,6 +1,6 @@
 """A worker process, and the one that watches it: if the worker dies, its job is told where and how.
 
-The watcher is the process that an engine started. It forks the worker before anything large is imported, so it stays small:
+The process that an engine started forks the watcher, and that the worker, before anything large is imported, so both stay small:
 whoever needs memory and kills for it takes the worker.
 """
 
@@ -21,21 +21,31 @@ _EXECUTOR = b"ExecutorBackend"  # in the name of its main class, whatever starts
 
 
 def run_watched(work: Callable[[], None]) -> int:
-    """Run ``work`` in a child process; returns its exit status to this one, and 0 within the child.
+    """Run ``work`` in a process of its own; returns its exit status to this one, and 0 within its own.
 
-    The engine ends its workers by ending this process, and the child with it (on Linux; elsewhere Beam's worker ends when its
-    engine is gone).
+    The engine ends its workers by ending this process, and what is below it with it (on Linux; elsewhere Beam's worker ends when
+    its engine is gone). It may do so before this process has seen that the worker is dead: the one between them tells of that.
     """
-    engine, watcher, began = os.getppid(), os.getpid(), time.monotonic()
+    engine, started = os.getppid(), os.getpid()
+    watcher = os.fork()
+    return _exit_status(os.waitpid(watcher, 0)[1]) if watcher else _watch(work, engine, started)
+
+
+def _watch(work: Callable[[], None], engine: int, started: int) -> int:
+    """Run ``work`` in a child of this process, which ``started`` forked, and tell of its death."""
+    os.setsid()
     reading, writing = os.pipe()
+    began, watcher = time.monotonic(), os.getpid()
     child = os.fork()
     if not child:
         os.close(reading)
-        _end_with(watcher)
+        _end_with(watcher, signal.SIGKILL)
         os.environ[WATCHER] = str(writing)
         work()
         return 0
     os.close(writing)
+    signal.signal(signal.SIGTERM, lambda *_: _end_unless_dead(child))
+    _end_with(started, signal.SIGTERM)
     with os.fdopen(reading, "rb") as stream:
         introduced = stream.read()  # until the worker has said which job it works for, or is dead
     _, waited, usage = os.wait4(child, 0)
@@ -43,12 +53,16 @@ def run_watched(work: Callable[[], None]) -> int:
     died = status < 0 or status == BROKEN_EXIT  # other codes are Beam's, which raises them itself or lost its engine
     if died:
         end_executor(engine)  # before it tries again, which takes milliseconds
-    if died and introduced and not os.fork():  # whoever watches is ended by its engine now: what tells is a process of its own
-        os.setsid()
+    if died and introduced and not os.fork():  # a process of its own: the engine need not wait
         from transforms.runtime.ended import WorkerEnd, put_end
 
         seconds, peak_bytes = time.monotonic() - began, usage.ru_maxrss * 1024
         put_end(introduced, WorkerEnd(socket.gethostname(), child, status, seconds, peak_bytes, time.time()))
+    return _exit_status(waited)
+
+
+def _exit_status(waited: int) -> int:
+    status = os.waitstatus_to_exitcode(waited)
     return status if status >= 0 else 128 - status  # as shells have it
 
 
@@ -65,9 +79,16 @@ def end_executor(process: int) -> bool:
     return False
 
 
-def _end_with(parent: int) -> None:
-    """Have this process killed when ``parent``, which started it, ends."""
+def _end_unless_dead(child: int) -> None:
+    """End this process, with which its engine is done; if ``child`` is dead, it stays to tell of that."""
+    with suppress(ChildProcessError):  # waited for already
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            os._exit(128 + signal.SIGTERM)  # which ends the child
+
+
+def _end_with(parent: int, number: signal.Signals) -> None:
+    """Have this process get the signal ``number`` when ``parent``, which started it, ends."""
     if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _PRCTL(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it has ended already
-            os._exit(1)
+            os.kill(os.getpid(), number)

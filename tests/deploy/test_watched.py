@@ -83,6 +83,19 @@ def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_w
     assert read_ends(root) == {}
 
 
+def test_a_worker_that_dies_is_told_of_though_its_engine_ends_at_once_what_it_started(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    with watched(root, "time.sleep(60)") as process:
+        assert process.stdout is not None
+        worker = psutil.Process(int(process.stdout.readline()))
+        process.send_signal(signal.SIGSTOP)  # as a busy machine does
+        worker.kill()
+        process.kill()
+    wait_until("the word of it", lambda: bool(read_ends(root)), 30)
+    (end,) = read_ends(root).values()
+    assert f"process {worker.pid}) was killed by SIGKILL" in str(end)
+
+
 FORGOTTEN = """
 import sys, time
 from deploy.cluster.watched import run_watched
