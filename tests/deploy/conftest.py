@@ -1,7 +1,5 @@
 """A narrow model, a corpus of two hundred shards, the local run's bytes, and commands in processes of their own."""
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +12,7 @@ import pytest
 from model.files.registry import random_weights
 from pipeline.cli.exit_codes import Exit
 from tests.clusters.artefacts import missing_tools
-from tests.clusters.engine import Cluster, ClusterType, cluster_of, pool_options
+from tests.clusters.engine import ClusterType, cluster_of, pool_options
 from tests.clusters.processes import free_port, service, worker_environment
 from tests.deploy.held_worker import Gate
 from tests.pipeline.conftest import TINY
@@ -107,20 +105,11 @@ def cluster_here(kind: type[ClusterType], folder: Path, n_members: int) -> Itera
         yield cluster
 
 
-def check_a_pools_worker_dies(
-    kind: type[Cluster], arguments: Arguments, local_bytes: Mapping[str, str], gate: Gate, folder: Path
-) -> None:
-    """A job whose workers a pool starts, one of which is killed in the middle of a call: it costs a retry, and is told of."""
-    store, port = folder / "store", free_port()
-    with cluster_here(kind, folder / "cluster", 1) as cluster:
-        pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-        with service("pool", [*pool, f"--container_executable={gate.program}"]) as running:
-            running.wait_for_port(port)
-            process = started(arguments(store, *cluster.beam_options(), *pool_options(f"localhost:{port}")))
-            (worker,) = gate.wait_held(1, process)
-            os.kill(worker, signal.SIGKILL)
-            gate.open()
-            _, err = process.communicate(timeout=600)
-    assert process.returncode == Exit.COMPLETE, err
-    assert digests(store) == local_bytes
-    assert f"process {worker}) was killed by SIGKILL" in err
+@contextmanager
+def worker_pool(program: str) -> Iterator[list[str]]:
+    """A pool of workers on this machine, each a process of ``program``; Beam's options for it."""
+    port = free_port()
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    with service("pool", [*command, f"--container_executable={program}"]) as running:
+        running.wait_for_port(port)
+        yield pool_options(f"localhost:{port}")

@@ -27,7 +27,7 @@ from tests.clusters.artefacts import missing_tools, resolve
 from tests.clusters.engine import environment_options
 from tests.clusters.flink import FlinkCluster
 from tests.clusters.processes import Service, wait_until
-from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, cluster_here, job_service, ran, started
+from tests.deploy.conftest import Arguments, cluster_here, job_service, ran, started, worker_pool
 from tests.deploy.held_worker import DEVICE_LOST, FIRST_LIMIT, KILLED_LOADING, NO_LIMIT, Gate
 from tests.hostile.faulty import NOTHING_PASSES, faulty_way
 from tests.pipeline.support import digests, remote_digests
@@ -257,9 +257,18 @@ def test_a_program_of_the_workers_that_is_missing_is_named(
 
 
 def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
-    embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
-    check_a_pools_worker_dies(FlinkCluster, embed_arguments, local_bytes, gate, tmp_path)
+    store = tmp_path / "store"
+    with worker_pool(gate.program) as pool:
+        process = started(embed_arguments(store, *flink.beam_options(), *pool))
+        worker, *_ = gate.wait_held(1, process)
+        os.kill(worker, signal.SIGKILL)
+        gate.open()
+        _, err = process.communicate(timeout=600)
+    assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == local_bytes
+    assert f"process {worker}) was killed by SIGKILL" in err
 
 
 def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_a_while_is_waited_for(

@@ -13,7 +13,7 @@ from pipeline.cli.exit_codes import Exit
 from tests.clusters.engine import environment_options
 from tests.clusters.processes import wait_until
 from tests.clusters.spark import SparkCluster
-from tests.deploy.conftest import Arguments, check_a_pools_worker_dies, cluster_here, job_service, ran, started
+from tests.deploy.conftest import Arguments, cluster_here, job_service, ran, started, worker_pool
 from tests.deploy.held_worker import Gate
 from tests.pipeline.support import digests
 
@@ -84,20 +84,6 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     spark.wait_registered(N_WORKERS)
 
 
-def test_a_program_of_the_workers_that_is_missing_is_named(
-    spark: SparkCluster, embed_arguments: Arguments, tmp_path: Path
-) -> None:
-    done = ran(embed_arguments(tmp_path / "store", *spark.beam_options(), *environment_options("no-such-worker")))
-    assert done.returncode == Exit.INCOMPLETE, done.stderr
-    assert 'Cannot run program "no-such-worker"' in done.stderr
-
-
-def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
-    embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
-) -> None:
-    check_a_pools_worker_dies(SparkCluster, embed_arguments, local_bytes, gate, tmp_path)
-
-
 def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_nothing_behind(
     spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
@@ -116,7 +102,8 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     wait_until("an empty cluster", lambda: not spark.get("json/")["activeapps"] and not executors(spark), 60)
     assert python_workers(spark) == []
     assert all(app["name"].startswith("elmo-store-embed-") for app in spark.get("json/")["completedapps"])
-    third = ran(embed_arguments(store, *spark.beam_options()))
+    with worker_pool("elmo-store-worker") as pool:
+        third = ran(embed_arguments(store, *spark.beam_options(), *pool))
     assert third.returncode == Exit.COMPLETE, third.stderr
     assert "for a heartbeat" not in third.stderr  # nothing of the job goes on without its command
     assert digests(store) == local_bytes
