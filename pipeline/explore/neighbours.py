@@ -32,15 +32,11 @@ def layer_names(states: Sequence[str], kind: str) -> list[str]:
 
 
 class RowSample:
-    """Rows of a store in memory, ready for any mix.
-
-    Attributes:
-        text: the rows' tokens, sentences and positions; its states are empty, they are held here in float32.
-    """
+    """Rows of a store in memory, ready for any mix."""
 
     def __init__(self, sample: VectorSample, kind: str) -> None:
         n, n_layers, width = len(sample.row), *layers_of(sample.states[:1], kind).shape[1:]
-        self.text = replace(sample, states=sample.states[:0])
+        self.text = replace(sample, states=sample.states[:0])  # tokens, sentences, positions; states are held here in float32
         self._layers = np.empty((n, n_layers, width), np.float32)
         self._gram = np.empty((n, n_layers, n_layers), np.float32)
         for first in range(0, n, GRAM_ROWS):

@@ -27,12 +27,7 @@ class JobModel:
 
 
 class LoadingModel:
-    """A model that is being loaded, hashed, and asked for the state that its sentences start from.
-
-    Args:
-        model: name, folder or URL; None = the default model.
-        start_state: "warm" or "zero".
-    """
+    """A model that is being loaded, hashed, and asked for the state ("warm" or "zero") that its sentences start from."""
 
     def __init__(self, model: str | None, start_state: str) -> None:
         self._loaded = [ThreadPoolExecutor(1, "model").submit(load, model, start_state)]
@@ -58,7 +53,7 @@ def start_state_of(root: "Root") -> "StartState":
 
 
 def load(model: str | None, start_state: str) -> JobModel:
-    """The model with its start state. CommandError for what the user can mend."""
+    """The model (a name, folder or URL; None = the default one) with its start state. CommandError for what the user can mend."""
     from model.errors import ModelError
     from model.files.registry import load_model
     from model.start_state import StartState

@@ -149,21 +149,13 @@ def _described(file: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """How a command holds its output.
+    """How a command holds its output."""
 
-    Attributes:
-        local: workers are processes of this machine.
-        alone: nothing of the job goes on without this command.
-        waits: this process stays until the job ends.
-        take_over: push another run aside.
-        flink: the address of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
-    """
-
-    local: bool
-    alone: bool
-    waits: bool
-    take_over: bool
-    flink: str | None = None
+    local: bool  # workers are processes of this machine
+    alone: bool  # nothing of the job goes on without this command
+    waits: bool  # this process stays until the job ends
+    take_over: bool  # push another run aside
+    flink: str | None = None  # address of the Flink that the job goes to; what an output says of a Flink is believed of it alone
 
     def is_ours(self, heard: Heartbeats) -> bool:
         """Whether the job that an output's heartbeats name is on the Flink that this one goes to."""

@@ -36,21 +36,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StorePlace:
-    """Where a job's store goes, and what it takes from there.
-
-    Attributes:
-        root: of the store.
-        manifest: that it begins with.
-        model: with the start state of the collection, if there is one.
-        known: what may be copied from the collection.
-        is_done: the same job wrote the store before.
-    """
+    """Where a job's store goes, and what it takes from there."""
 
     root: Root
-    manifest: Manifest
-    model: JobModel
-    known: KnownSource | None = None
-    is_done: bool = False
+    manifest: Manifest  # that it begins with
+    model: JobModel  # with the start state of the collection, if there is one
+    known: KnownSource | None = None  # what may be copied from the collection
+    is_done: bool = False  # the same job wrote the store before
 
 
 def output_root(options: EmbedOptions, runner: PipelineOptions) -> Root:

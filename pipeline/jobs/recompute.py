@@ -4,6 +4,7 @@ A sentence's states depend on the model, the start state, the precision and the 
 without the rest. On the same hardware and library versions the bytes are the same; elsewhere last bits differ.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -30,19 +31,12 @@ ROUNDING = {"float32": 0.0, "float16": 2.0**-10, "int8": 0.501 / 127}
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What came of a sample.
+    """What came of a sample."""
 
-    Attributes:
-        n_sentences: sentences that were computed again.
-        n_equal: of them, those whose bytes are the same.
-        largest: largest absolute difference of two numbers.
-        faults: one line for each sentence that differs by more than other hardware explains.
-    """
-
-    n_sentences: int
-    n_equal: int
-    largest: float
-    faults: tuple[str, ...]
+    n_sentences: int  # that were computed again
+    n_equal: int  # of them, those whose bytes are the same
+    largest: float  # absolute difference of two numbers
+    faults: Sequence[str]  # a line for each sentence that differs by more than other hardware explains
 
 
 def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Recomputed:
@@ -127,4 +121,4 @@ def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recom
                 f"{store.url}: sentence {sentence.index} differs by {difference[worst]:g} from what its model gives "
                 f"(other hardware explains {np.broadcast_to(allowed, difference.shape)[worst]:g})"
             )
-    return Recomputed(len(batch.sentences), n_equal, largest, tuple(faults))
+    return Recomputed(len(batch.sentences), n_equal, largest, faults)

@@ -39,28 +39,18 @@ MOST_SECONDS_TO_TELL = 3.0  # that what watches a worker takes until it has told
 
 @dataclass
 class Running:
-    """A job as its command runs it, and what became of it so far.
-
-    Attributes:
-        options: Beam's.
-        manifest: of this job, as it began.
-        wait: for the job's end; otherwise the command ends when the engine has the job, which keeps the lease.
-        job: what the runner was given.
-        failure: what the runner raised; the store itself tells what is done.
-        is_member: of a collection, which the command says how to go on with.
-        keeps_lease: somebody else goes on, or may.
-    """
+    """A job as its command runs it, and what became of it so far."""
 
     command: str
     holder: LeaseHolder
-    manifest: Manifest
+    manifest: Manifest  # of this job, as it began
     options: PipelineOptions
     quiet: bool
-    wait: bool
-    is_member: bool = False
-    job: SubmittedJob | None = None
-    failure: Exception | None = None
-    keeps_lease: bool = False
+    wait: bool  # for the job's end; otherwise the command ends when the engine has the job, which keeps the lease
+    is_member: bool = False  # of a collection, which the command says how to go on with
+    job: SubmittedJob | None = None  # what the runner was given
+    failure: Exception | None = None  # what the runner raised; the store itself tells what is done
+    keeps_lease: bool = False  # somebody else goes on, or may
 
     @property
     def root(self) -> Root:
