@@ -29,14 +29,7 @@ from pipeline.jobs.model_loading import JobModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, put_start
 from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_input, decided, new_manifest, output_root, place_of
 from pipeline.jobs.spec import EmbedOptions
-from pipeline.runners.beam_options import (
-    ENGINES,
-    cores,
-    ends_with_command,
-    is_local,
-    n_workers,
-    runner_name,
-)
+from pipeline.runners.beam_options import ENGINES, cores, ends_with_command, is_local, n_workers, runner_name
 from pipeline.runners.flink import address_of
 from transforms.inputs.records import Split, describe_files
 from transforms.runtime.owner import owned
@@ -88,21 +81,6 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
 
 
 @dataclass(frozen=True)
-class OpenedJob:
-    """A job that is checked and known whole, of which nothing is written yet.
-
-    Attributes:
-        place: where its store goes, with the manifest that it begins with.
-        job: what workers get, but for the run and its start state.
-        source: its input.
-    """
-
-    place: StorePlace
-    job: Job
-    source: Input
-
-
-@dataclass(frozen=True)
 class BegunJob:
     """A job whose start stands in its store; ``manifest`` as it began.
 
@@ -126,43 +104,32 @@ def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMo
     root = output_root(options, runner)
     with opened_input(options) as source:
         check_input(source, root)
-        opened = open_job(options, runner, root, source, loading.result())
+        model = loading.result()
+        options = decided(options, runner)
+        place = place_of(options, root, new_manifest(options, source, model), model)
+        if place.is_done:
+            return BegunJob(place.root, place.manifest)
         terms = LeaseTerms(
             is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner)
         )
-        return begin(opened, terms, overwrite=options.overwrite)
+        start = partial(_start, place, job_of(options, runner, place, source), source, terms)
+        files = describe_files(source.splits)
+        holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=options.overwrite) or (None, None)
+        return BegunJob(place.root, place.manifest, job, holder)
 
 
-def open_job(options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: JobModel) -> OpenedJob:
-    """What is asked for, resolved into one job; nothing is written. CommandError for what the user can mend."""
-    options = decided(options, runner)
-    place = place_of(options, root, new_manifest(options, source, model), model)
-    return OpenedJob(place, job_of(options, runner, place, source), source)
-
-
-def begin(opened: OpenedJob, terms: LeaseTerms, *, overwrite: bool) -> BegunJob:
-    """Take the lease of the output and put the job's start there. Errors as of `claim`."""
-    place = opened.place
-    if place.is_done:
-        return BegunJob(place.root, place.manifest)
-    files, start = describe_files(opened.source.splits), partial(_start, opened, terms)
-    holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=overwrite) or (None, None)
-    return BegunJob(place.root, place.manifest, job, holder)
-
-
-def _start(opened: OpenedJob, terms: LeaseTerms, holder: LeaseHolder, earlier: Manifest | None) -> Job:
+def _start(place: StorePlace, asked: Job, source: Input, terms: LeaseTerms, holder: LeaseHolder, earlier: Manifest | None) -> Job:
     """Put the start of a run; ``earlier``: the manifest of an earlier run, which this one resumes."""
-    manifest, model = opened.place.manifest, opened.place.model
-    state = model.start
+    manifest, state = place.manifest, place.model.start
     if earlier is not None:
-        manifest = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
-        state = _start_state_of(opened.place.root, manifest) or state
-    workers_root = owned(opened.place.root, holder.run, Process.here() if terms.local else None)
-    job = replace(opened.job, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+        manifest = replace(manifest, counts=earlier.counts)
+        state = _start_state_of(place.root, earlier) or state
     manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
-    _put_start(job, manifest, state, opened.source, model, terms)
+    workers_root = owned(place.root, holder.run, Process.here() if terms.local else None)
+    job = replace(asked, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+    _put_start(job, manifest, state, source, place.model, terms)
     if terms.local and job.workers == 1:
-        build_ahead(job, model.weights, state)
+        build_ahead(job, place.model.weights, state)
     return job
 
 
