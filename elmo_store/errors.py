@@ -115,6 +115,10 @@ class OverlapError(StoreError, ValueError):
         self.written, self.relation, self.read = written, relation, read
 
 
+class ExportRefusedError(StoreError):
+    """The place of an export holds something that this export may not replace."""
+
+
 class MemberMismatchError(StoreError):
     """A store can't be a member of a collection; shows both sides, field by field.
 

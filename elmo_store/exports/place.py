@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elmo_store.errors import TAKE_OVER, LeaseHeldError, LeaseLostError, StoreError
+from elmo_store.errors import TAKE_OVER, ExportRefusedError, LeaseHeldError, LeaseLostError
 from elmo_store.exports.formats import Format
 from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
@@ -31,10 +31,6 @@ from elmo_store.storage.root import Root
 RECORD = "export.json"
 SCRATCH = "_export"
 _log = logging.getLogger(__name__)
-
-
-class ExportRefusedError(StoreError):
-    """The place of an export holds something that this export may not replace."""
 
 
 class Place:

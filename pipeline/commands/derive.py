@@ -158,53 +158,40 @@ def _mixed_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
         raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
     except ValueError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{source.url}: {error}") from error
-    mixed = derive_job.output_manifest(
+    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
+    # Where the source stands makes no two mix jobs different.
+    job = {"source_sha256": source_sha256, "weights": json.dumps(sets, sort_keys=True), "layer_norm": args.layer_norm}
+    return derive_job.output_manifest(
         args,
         manifest,
+        job,
         kind="mix",
         states=tuple(weights.name for weights in weight_sets),
         channels=2 * manifest.channels,
         mix=MixInfo(str(source.root), source_sha256, args.layer_norm, weight_sets),
     )
-    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
-    # Everything that makes two mix jobs different; where the source stands does not.
-    job = {
-        "source_sha256": source_sha256,
-        "weights": json.dumps(sets, sort_keys=True),
-        "layer_norm": args.layer_norm,
-        "dtype": mixed.dtype,
-        "store": " ".join(mixed.forms),
-        "compression": mixed.compression,
-    }
-    return replace(mixed, job=job)
 
 
 def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
     """The manifest of the store that is asked for, incomplete. CommandError if the source has no such state."""
     from pipeline.jobs import derive_job
+    from pipeline.jobs.preflight import chosen_states
 
     manifest, source_sha256 = derive_job.source_manifest(source)
-    asked = [name.strip() for name in args.states.split(",")] if args.states is not None else manifest.states
-    unknown = [name for name in asked if name not in manifest.states]
-    if unknown:
-        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source.url} has {', '.join(manifest.states)}")
-    states = tuple(name for name in manifest.states if name in asked)
+    states = chosen_states(args.states, manifest.states, source.url)
     mix = manifest.mix
     if mix is not None:
         mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
     checksum = args.checksum or manifest.checksum
-    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, checksum=checksum)
     # The source's job stays, so that --recompute knows how the states were computed.
-    own_job = {
+    job = {
+        **manifest.job,
         "converted_from": source_sha256,
-        "rounded": f"{manifest.job.get('rounded', manifest.dtype)} {converted.dtype}",
+        "rounded": f"{manifest.job.get('rounded', manifest.dtype)} {args.dtype or manifest.dtype}",
         "states": ",".join(states),
-        "dtype": converted.dtype,
-        "store": " ".join(converted.forms),
-        "compression": converted.compression,
-        "checksum": converted.checksum,
+        "checksum": checksum,
     }
-    return replace(converted, job=dict(manifest.job) | own_job)
+    return derive_job.output_manifest(args, manifest, job, states=states, mix=mix, checksum=checksum)
 
 
 COMMANDS = {

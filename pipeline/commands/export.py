@@ -9,7 +9,7 @@ from elmo_store.exports.formats import FORMATS, LAYERS
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_quiet, add_storage_options
 from pipeline.cli.command import Command
-from pipeline.cli.exit_codes import CommandError, Exit, code_of
+from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import progress_bar, quantity
 from pipeline.jobs.spec import add_embed_option
 
@@ -58,9 +58,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
     """Export ``args.source`` to ``args.output`` with a bar, and say what was written. CommandError."""
-    from elmo_store.errors import StoreError, WeightSetError
+    from elmo_store.errors import StoreError
     from elmo_store.exports import export
-    from elmo_store.exports.place import ExportRefusedError
 
     began = time.monotonic()
     store = locations.open_store(args.source, args.storage_options)
@@ -76,14 +75,10 @@ def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
                 on_progress=lambda tokens: bar.update(tokens) and None,
                 **settings,
             )
-    except WeightSetError as error:
-        raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
     except StoreError as error:
-        refused = isinstance(error, ExportRefusedError) or code_of(error) == Exit.REFUSED
-        code = Exit.BAD_LOCATION if isinstance(error, OSError) else Exit.REFUSED if refused else Exit.BAD_USAGE
-        raise CommandError(code, str(error)) from error
-    except OSError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{args.output}: {error}") from error
+        if type(error) is StoreError:  # settings that the store or the format can't have
+            raise CommandError(Exit.BAD_USAGE, str(error)) from error
+        raise
     if not args.quiet:
         counts = f"{quantity(report.sentences, 'sentence')}, {quantity(report.tokens, 'token')}"
         seconds = time.monotonic() - began

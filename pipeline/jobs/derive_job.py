@@ -5,14 +5,13 @@ Its pipeline: plan → (copies ‖ shards) → complete store.
 
 import argparse
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
-from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
 from elmo_store.reading.collection import CollectionReader
@@ -79,10 +78,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
             return DeriveStore(source, workers_root, resumed=earlier is not None)
 
         def attempt() -> Exit | None:
-            try:
-                claimed = claim(target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite)
-            except JobMismatchError as error:
-                raise CommandError(Exit.REFUSED, str(error)) from error
+            claimed = claim(target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite)
             if claimed is None:
                 return complete_already(target, quiet=args.quiet)
             holder, transform = claimed
@@ -100,20 +96,22 @@ def source_manifest(source: Store) -> tuple[Manifest, str]:
     return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
 
 
-def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) -> Manifest:
-    """The manifest of the output, incomplete, its job not said yet: the source's, but for what the options and ``changes`` say.
+def output_manifest(args: argparse.Namespace, source: Manifest, job: Mapping[str, Any], **changes: Any) -> Manifest:
+    """The manifest of the output, incomplete: the source's, but for what the options and ``changes`` say.
 
-    CommandError for names that an int8 store can't have.
+    ``job``: what makes two jobs different, beside how numbers are written. CommandError for names that an int8 store can't have.
     """
+    dtype, compression = args.dtype or source.dtype, args.compression or source.compression
     forms = STORES[args.store] if args.store else source.forms
     made = replace(
         source,
         complete=False,
         objects=(),
         checksums=None,
-        dtype=args.dtype or source.dtype,
+        dtype=dtype,
         forms=forms,
-        compression=args.compression or source.compression,
+        compression=compression,
+        job={**job, "dtype": dtype, "store": " ".join(forms), "compression": compression},
         software=versions(),
         **changes,
     )
@@ -126,11 +124,8 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
 
 
 def _put_start(source: Store, target: Root, manifest: Manifest, *, waits: bool) -> None:
-    """Put start state and incomplete manifest into the output. CommandError if it can't be written."""
-    try:
-        write_manifest(target, manifest)
-        target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
-        target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
-        put_start(target, n_pieces=0, waits=waits)
-    except (OSError, StoreError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error
+    """Put start state and incomplete manifest into the output."""
+    write_manifest(target, manifest)
+    target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
+    target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
+    put_start(target, n_pieces=0, waits=waits)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from elmo_store.format.layout import row_bytes
+from elmo_store.format.layout import row_bytes, state_names
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
@@ -87,7 +87,8 @@ def _lines(
     factor, workers = input_bytes / sample["bytes"] if sample["bytes"] else 1.0, options.workers or 1
     n_tokens = round(sample["tokens"] * factor)
     n_rows = n_tokens + (2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0)
-    stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
+    states = chosen_states(options.states, state_names(model.n_layers), "the model")
+    stored = row_bytes(options.dtype, len(states), model.projection_dim) * len(options.forms)
     store_bytes = round(n_rows * stored * OVERHEAD)
     refused = f"{quantity(sample['rejected'], 'record')} refused"
     text = f"{quantity(sample['sentences'], 'sentence')}, {quantity(sample['tokens'], 'token')}, {refused}"

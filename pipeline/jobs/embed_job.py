@@ -13,7 +13,6 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
-from elmo_store.errors import StoreError
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
@@ -23,7 +22,6 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from model.errors import ModelError
 from model.start_state import StartState
-from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.model_loading import JobModel, LoadingModel
 from pipeline.jobs.output import LeaseTerms, claim, put_start
@@ -136,22 +134,19 @@ def _start(place: StorePlace, asked: Job, source: Input, terms: LeaseTerms, hold
 def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, model: JobModel, terms: LeaseTerms) -> None:
     """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks."""
     root = job.root
-    try:
-        # Counts are the plan's to write; a job that is resumed keeps those it had.
-        write_manifest(root, manifest)
-        root.put(START_STATE, state.to_bytes())
-        if not terms.local and root.size(MODEL) is None:
-            root.put(MODEL, model.weights.to_safetensors())
-        root.put(INPUTS, encode_inputs(describe_files(source.splits)))
-        tasks = list(read_tasks(source.splits))
-        write_tasks(root, tasks)
-        source.put_stdin(root)
-        root.remove_tree(BAD)  # of an earlier run
-        if job.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
-            root.remove(DEVICE)
-        put_start(root, n_pieces=len(tasks), waits=terms.waits)
-    except (OSError, StoreError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+    # Counts are the plan's to write; a job that is resumed keeps those it had.
+    write_manifest(root, manifest)
+    root.put(START_STATE, state.to_bytes())
+    if not terms.local and root.size(MODEL) is None:
+        root.put(MODEL, model.weights.to_safetensors())
+    root.put(INPUTS, encode_inputs(describe_files(source.splits)))
+    tasks = list(read_tasks(source.splits))
+    write_tasks(root, tasks)
+    source.put_stdin(root)
+    root.remove_tree(BAD)  # of an earlier run
+    if job.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
+        root.remove(DEVICE)
+    put_start(root, n_pieces=len(tasks), waits=terms.waits)
 
 
 def _start_state_of(root: Root, manifest: Manifest) -> StartState | None:

@@ -64,8 +64,6 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
         return None
     except (ManifestError, StoreVersionError, StoreFeatureError) as error:
         raise CommandError(Exit.REFUSED, f"{error}\nGive another --output.") from error
-    except (OSError, ValueError, ImportError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
     return None if overwrite else existing
 
 
@@ -171,7 +169,7 @@ def put_start(root: Root, *, n_pieces: int, waits: bool) -> None:
 
 
 def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
-    """The lease for a new run. CommandError: refused if another run has it, bad location if the output can't be written."""
+    """The lease for a new run. LeaseHeldError if another one has it."""
     patience = LOCAL_PATIENCE_SECONDS if terms.alone else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
     try:
         before = lease.read_lease(root)
@@ -181,9 +179,7 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
             max_outage_seconds=MAX_OUTAGE_SECONDS, on_progress=partial(print, file=sys.stderr, flush=True),
         )  # fmt: skip
     except LeaseHeldError as error:
-        raise CommandError(Exit.REFUSED, str(LeaseHeldError(error.where, error.holder, TAKE_OVER))) from error
-    except (OSError, StoreError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+        raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
     cancelled = False
     with suppress(CommandError, OSError):  # a Flink that does not answer
         cancelled = terms.flink is not None and terms.is_ours(heard) and cancel(terms.flink, heard.job)

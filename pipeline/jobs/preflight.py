@@ -18,7 +18,6 @@ from elmo_store.format.version import check_agrees, newest, numbers
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
-from model.options import BiLMOptions
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
 from pipeline.jobs.embed_input import STDIN, Input
@@ -143,14 +142,13 @@ def resolve_cell(device: str) -> str:
     return select_cell(torch.device("cpu")).NAME
 
 
-def chosen_states(options: EmbedOptions, model: BiLMOptions) -> tuple[str, ...]:
-    """The states to keep, in the model's order. CommandError for one that the model does not have."""
-    every = state_names(model.n_layers)
-    asked = options.named_states or every
-    unknown = [name for name in asked if name not in every]
-    if unknown:
-        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: the model has {', '.join(every)}")
-    return tuple(name for name in every if name in asked)
+def chosen_states(asked: str | None, every: Sequence[str], where: str) -> tuple[str, ...]:
+    """What ``--states`` keeps of ``every`` state, in that order. CommandError for names that ``where`` does not have."""
+    names = every if asked is None else [name.strip() for name in asked.split(",")]
+    chosen = tuple(name for name in every if name in names)
+    if len(chosen) < len(names):
+        raise CommandError(Exit.BAD_USAGE, f"--states {asked}: {where} has {', '.join(every)}: name some of them, each once")
+    return chosen
 
 
 def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manifest:
@@ -158,7 +156,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manif
     read, splits, weights = source.settings, source.splits, model.weights
     formats = sorted({split.format for split in splits})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
-    states = chosen_states(options, weights.options)
+    states = chosen_states(options.states, state_names(weights.options.n_layers), "the model")
     job = options.job_fields()
     job |= {name: value for name, value in asdict(read).items() if name in job}  # the reader's defaults too
     job["keep_fields"] = job["keep_fields"] or ",".join(field.asked for field in read.fields) or None  # the collection's

@@ -107,10 +107,7 @@ def _ended(running: Running, seconds: float, *, orphan: bool) -> Exit | None:
             return None
         return incomplete(running)
     left = left_summary(root)
-    tidy(root)  # a late heartbeat
-    if not running.quiet:
-        report(root, manifest, left, seconds=seconds, is_member=running.is_member)
-    return Exit.COMPLETE
+    return _completed(root, left, quiet=running.quiet, is_member=running.is_member, seconds=seconds)
 
 
 def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) -> bool:
@@ -190,12 +187,10 @@ def kept(root: Root) -> str:
 
 
 def complete_already(root: Root, *, quiet: bool = False, is_member: bool = False) -> Exit:
-    """Say that there is nothing to do, and what there is. What a command that was killed at its very end left is removed."""
-    tidy(root)
+    """Say that there is nothing to do, and what there is."""
     if not quiet:
         print(f"{root} is complete already: the same job wrote it; nothing was done.")
-        report(root, read_manifest(root), None, seconds=0.0, is_member=is_member)
-    return Exit.COMPLETE
+    return _completed(root, None, quiet=quiet, is_member=is_member)
 
 
 def left_summary(root: Root) -> dict[str, Any] | None:
@@ -208,12 +203,16 @@ def left_summary(root: Root) -> dict[str, Any] | None:
     return left
 
 
-def report(root: Root, manifest: Manifest, left: dict[str, Any] | None, *, seconds: float, is_member: bool = False) -> None:
+def _completed(root: Root, left: dict[str, Any] | None, *, quiet: bool, is_member: bool, seconds: float = 0.0) -> Exit:
     """Print the summary, and what to do next with a store that is not a member of a collection."""
-    for line in summary(root, manifest, left, seconds=seconds):
-        print(line)
-    if not is_member:
-        say_next(root, manifest)
+    tidy(root)  # a late heartbeat, and what a command that was killed at its very end left
+    if not quiet:
+        manifest = read_manifest(root)
+        for line in summary(root, manifest, left, seconds=seconds):
+            print(line)
+        if not is_member:
+            say_next(root, manifest)
+    return Exit.COMPLETE
 
 
 def say_next(root: Root, manifest: Manifest) -> None:

@@ -185,13 +185,6 @@ class EmbedOptions:
         return STORES[self.store]
 
     @property
-    def named_states(self) -> tuple[str, ...] | None:
-        """The states that were asked for by name; None for all."""
-        if self.states is None:
-            return None
-        return tuple(name.strip() for name in self.states.split(",") if name.strip())
-
-    @property
     def kept_fields(self) -> tuple[dict[str, str], dict[str, str], bool]:
         """Fields to keep with their columns' names, the types that were said, and whether all other fields are kept too."""
         asked = [name.strip() for name in (self.keep_fields or "").split(",") if name.strip()]
@@ -264,8 +257,6 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
         near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
         problems.append(f"--shard-rows {rows} is not a multiple of {ZARR_CHUNK_ROWS} rows: use {near}")
-    if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
-        problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
     if options.keep_fields is not None and not options.keep_fields.strip(" ,"):
         problems.append(f"--keep-fields {options.keep_fields!r} names no field: name some, or leave it out")
     if options.input_format != "auto":
