@@ -45,13 +45,10 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
     def api(path: str, ask: Callable[[Mapping[str, str]], Any]) -> Route:
         return Route(f"/api/{path}", lambda request: JSONResponse(ask(request.query_params)))
 
-    def neighbours(q: Mapping[str, str]) -> dict[str, Any]:
-        s = [float(share) for share in q["s"].split(",")] if "s" in q else None
-        return service.neighbours(q["token"], s, q.get("by", ""), layers=q.get("layers") != "0")
-
-    def word(q: Mapping[str, str]) -> dict[str, Any]:
+    def mix(q: Mapping[str, str]) -> dict[str, Any]:
+        """The mix that is asked about, none of it without weights, and how much of it."""
         s = [float(share) for share in q["s"].split(",")] if "s" in q else []
-        return service.word(q["word"], s, q.get("by", ""), layers=q.get("layers") != "0")
+        return {"s": s, "by": q.get("by", ""), "layers": q.get("layers") != "0"}
 
     async def embed(request: Request) -> Response:
         body = await request.body()
@@ -63,8 +60,8 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         api("about", lambda _: service.about()),
         api("search", lambda q: service.search(q.get("q", ""), int(q.get("offset", 0)))),
         api("sentence", lambda q: service.sentence(int(q["number"]))),
-        api("neighbours", neighbours),
-        api("word", word),
+        api("neighbours", lambda q: service.neighbours(q["token"], **mix(q))),
+        api("word", lambda q: service.word(q["word"], **mix(q))),
         api("suggest", lambda q: service.suggest(q["word"], q["by"])),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),

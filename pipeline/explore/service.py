@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
-from elmo_store.figures.groups import grouped_fields, values_at
 from elmo_store.figures.vectors import Float
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
-from pipeline.explore.labels import Labels, labelled
+from pipeline.explore.labels import Labels, grouping_fields, labelled, values_at
 from pipeline.explore.neighbours import RowSample, layer_names, layers_of
 from pipeline.explore.scores import scored_mixes
 from pipeline.explore.search import find
@@ -43,7 +42,7 @@ class ExplorerService:
         self._sample: RowSample | None = None
         self._problem = ""
         self._own: dict[str, EmbeddedSentence] = {}  # the newest last
-        self._fields = [field.name for field in grouped_fields(store)]
+        self._fields = grouping_fields(store)
         self._labels: tuple[tuple[str, str], Labels] = (("", ""), ())  # of the word and field asked for last
         self._names = layer_names(store.states, self._kind)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
@@ -125,8 +124,8 @@ class ExplorerService:
         )
         return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": code}
 
-    def neighbours(self, token: str, s: Sequence[float] | None, by: str = "", *, layers: bool = True) -> dict[str, Any]:
-        """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
+    def neighbours(self, token: str, s: Sequence[float], by: str = "", *, layers: bool = True) -> dict[str, Any]:
+        """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights if there are any.
 
         ``token``: a row's number, or KEY:POSITION in an own sentence. Of layer 0, where a word is one vector, the nearest words.
         ``by``: a field whose value stands with each.
@@ -140,7 +139,7 @@ class ExplorerService:
                 types = layer == 0 and self._kind == "states"
                 found = sample.nearest(query, self._alone(layer), NEIGHBOURS, row, types=types)
                 answer["layers"].append({"name": name, "found": self._shown(*found, by)})
-        if s is not None and self._kind == "states":
+        if s and self._kind == "states":
             weights = self._weights(s)
             answer["mix"] = self._shown(*sample.nearest(query, weights, NEIGHBOURS, row), by)
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
@@ -160,11 +159,9 @@ class ExplorerService:
         maps = [
             {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), labels)} for name, weights in wanted.items()
         ]
-        answer = {"word": word, "found": found, "of": len(sample), "points": [], "labels": None, "maps": maps}
-        if layers:
-            answer["points"] = self._points(sample, indices)
-            answer["labels"] = labels
-        return answer
+        points = self._points(indices, id="id") if layers else []
+        shown = labels if layers else None
+        return {"word": word, "found": found, "of": len(sample), "points": points, "labels": shown, "maps": maps}
 
     def suggest(self, word: str, by: str) -> dict[str, Any]:
         """The mix that tells a word's occurrences apart best by a field, and what is said of it.
@@ -197,20 +194,12 @@ class ExplorerService:
             raise ValueError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
         return sample, indices, found
 
-    def _points(self, sample: RowSample, indices: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-        """Occurrences of the sample in their context, with their sentences' ids."""
-        rows, sentences = sample.text.row[indices].tolist(), sample.text.sentence[indices].tolist()
-        numbers = sorted(set(sentences))
-        ids = dict(zip(numbers, self._store.table(numbers, ["id"])["id"].to_pylist(), strict=True))
-        context = [self._context(index) for index in indices.tolist()]
-        return [{"row": row, "id": ids[one["sentence"]], **one} for row, one in zip(rows, context, strict=True)]
-
     def _labels_of(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Labels:
         self._check_field(by)
         known = self._labels
         if known[0] != (word, by):
-            sentence, position = sample.text.sentence[indices].tolist(), sample.text.position[indices].tolist()
-            self._labels = known = ((word, by), values_at(self._store, by, sentence, position))
+            tokens = sample.text.position[indices] - int(self._store.boundaries)
+            self._labels = known = ((word, by), values_at(self._store, by, sample.text.sentence[indices], tokens))
         return known[1]
 
     def _check_field(self, by: str) -> None:
@@ -243,22 +232,25 @@ class ExplorerService:
         return [float(share) / float(sum(s)) for share in s]
 
     def _shown(self, indices: npt.NDArray[np.int64], cosines: Float, by: str) -> list[dict[str, Any]]:
-        rows = self._ready().text.row[indices].tolist()
-        neighbours = zip(rows, cosines.tolist(), indices.tolist(), strict=True)
-        shown = [{"row": row, "cosine": cosine, **self._context(index)} for row, cosine, index in neighbours]
-        if by:
-            edge = int(self._store.boundaries)
-            labels = values_at(self._store, by, [one["sentence"] for one in shown], [one["token"] + edge for one in shown])
-            for one, label in zip(shown, labels, strict=True):
-                one["label"] = label
-        return shown
+        points = self._points(indices, **({"label": by} if by else {}))
+        return [{"cosine": cosine, **point} for cosine, point in zip(cosines.tolist(), points, strict=True)]
+
+    def _points(self, indices: npt.NDArray[np.int64], **columns: str) -> list[dict[str, Any]]:
+        """Tokens of the sample in their context; ``columns``: of the store, by the names that their values get."""
+        points = [self._context(index) for index in indices.tolist()]
+        sentences, tokens = ([point[name] for point in points] for name in ("sentence", "token"))
+        for name, column in columns.items():
+            for point, value in zip(points, values_at(self._store, column, sentences, tokens), strict=True):
+                point[name] = value
+        return points
 
     def _context(self, index: int) -> dict[str, Any]:
-        """A token of the sample among its neighbours in its sentence, the sentence's number, and the token's there."""
+        """A token of the sample: its row, its sentence's number, its position there, and the words beside it."""
         text = self._ready().text
         before, word, after = text.context(index, CONTEXT)
-        at, number = int(text.position[index]) - int(self._store.boundaries), int(text.sentence[index])
-        return {"sentence": number, "token": at, "before": before, "word": word, "after": after}
+        row, number, position = (int(column[index]) for column in (text.row, text.sentence, text.position))
+        token = position - int(self._store.boundaries)
+        return {"row": row, "sentence": number, "token": token, "before": before, "word": word, "after": after}
 
     def _norms(self, states: Any) -> list[list[float]]:
         """[tokens][layers]."""

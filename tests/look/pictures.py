@@ -48,7 +48,7 @@ def explore_data(service: ExplorerService, store: elmo_store.Store) -> Data:
     """The nearest occurrences to the first occurrence of `WORD` by layer: cosine and word; and whose they are."""
     sentence = service.sentence(service.search(WORD)["hits"][0]["number"])
     place = [token.lower() for token in sentence["tokens"]].index(WORD)
-    layers = service.neighbours(str(sentence["first_row"] + place), None)["layers"]
+    layers = service.neighbours(str(sentence["first_row"] + place), [])["layers"]
     near = {layer["name"]: [[f"{one['cosine']:.3f}", one["word"]] for one in layer["found"]] for layer in layers}
     return {"model": store.manifest.model.fingerprint, **near}
 
