@@ -4,6 +4,7 @@ What needs only the standard library comes first: a bad path is told before anyt
 later, by the code that opens it.
 """
 
+import argparse
 import glob
 import os
 import re
@@ -51,6 +52,11 @@ def store(url: str, storage_options: Mapping[str, Any] | None = None, what: str 
 
         check_store_location(url)
     return named
+
+
+def read_store(args: argparse.Namespace) -> Touched:
+    """What a command reads that looks at one store, and at its model where it takes one. Errors as `store`'s and `model`'s."""
+    return Touched([store(args.store, args.storage_options, "store"), *model(getattr(args, "model", None))])
 
 
 def on_this_machine(path: str, what: str) -> Location:
@@ -182,17 +188,20 @@ def _looked_into(url: str) -> str:
     return "/".join(names[:first]) or ("/" if url.startswith("/") else ".")
 
 
-def reach(root: "Root", what: str) -> None:
-    """CommandError (bad location) unless the filesystem of ``root`` can be asked anything at all.
+def reached(url: str, storage_options: Mapping[str, Any] | None, what: str) -> "Root":
+    """The root at ``url``. CommandError (bad location) unless its filesystem can be asked anything at all.
 
     Filesystems raise what they like when a protocol is unknown or credentials are missing, hence the broad net.
     """
     from elmo_store.format.layout import MANIFEST
+    from elmo_store.storage.root import Root
 
+    root = Root(url, storage_options)
     try:
         root.exists(MANIFEST)
     except Exception as error:
         raise CommandError(Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}") from error
+    return root
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None) -> "Store":

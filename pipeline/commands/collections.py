@@ -2,16 +2,12 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options, count
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import quantity
-
-if TYPE_CHECKING:
-    from elmo_store.storage.root import Root
 
 COLLECT = """\
 NAME is a folder of its own: elmo_store.open(NAME), and every command that reads a store, take it as one. The stores are not
@@ -56,14 +52,6 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     add_storage_options(parser, "the collection")
 
 
-def _collection(args: argparse.Namespace) -> "Root":
-    from elmo_store.storage.root import Root
-
-    root = Root(args.name, args.storage_options)
-    locations.reach(root, "collection")
-    return root
-
-
 def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--ids", "ids of sentences, one per line, in UTF-8", required=True, metavar="FILE")
     _add_collection(parser)
@@ -93,7 +81,7 @@ def _remove(args: argparse.Namespace) -> int:
             ids = [line for line in (line.rstrip("\r\n") for line in file) if line]
     except (OSError, UnicodeDecodeError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
-    version, gone, missing = remove(_collection(args), ids)
+    version, gone, missing = remove(locations.reached(args.name, args.storage_options, "collection"), ids)
     if missing and not gone:
         raise CommandError(
             Exit.BAD_LOCATION, f"--ids {args.ids}: no sentence has any of these {quantity(missing, 'id')}; nothing was removed"
@@ -120,7 +108,8 @@ def _compact(args: argparse.Namespace) -> int:
     from elmo_store.collecting import compact
     from pipeline.progress.summary import described
 
-    version, gone = compact(_collection(args), keep_versions=args.keep_versions)
+    root = locations.reached(args.name, args.storage_options, "collection")
+    version, gone = compact(root, keep_versions=args.keep_versions)
     print(f"versions removed: {', '.join(map(str, gone)) or 'none'}")
     print(described(args.name, version))
     return Exit.COMPLETE

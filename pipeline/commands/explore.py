@@ -37,10 +37,6 @@ def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage_options(parser, "the store")
 
 
-def _explore_touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model)])
-
-
 def _explore(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C, or print the weights that --suggest asks for."""
     from elmo_store.format.layout import n_layers
@@ -88,4 +84,4 @@ def _suggest(service: "ExplorerService", word: str, by: str) -> int:
     return Exit.COMPLETE
 
 
-COMMANDS = {"explore": Command(_add_explore_arguments, _explore, _explore_touches, epilog=EXPLORE)}
+COMMANDS = {"explore": Command(_add_explore_arguments, _explore, locations.read_store, epilog=EXPLORE)}

@@ -24,23 +24,17 @@ LOOK_SECONDS = 1.0  # between looks of `watch`
 
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="STORE", help="a store or a collection, finished or not; any fsspec URL")
+    parser.add_argument("store", metavar="STORE", help="a store or a collection, finished or not; any fsspec URL")
     add_option(parser, "--json", "print JSON, sizes in bytes", False, "text")
     add_storage_options(parser, "the store")
-
-
-def _info_touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([locations.store(args.url, args.storage_options, "store")])
 
 
 def _info(args: argparse.Namespace) -> int:
     """Print what is known; 0 for a complete store, 4 for an unfinished one."""
     from elmo_store.errors import StoreNotFoundError
     from elmo_store.format.manifest import read_manifest
-    from elmo_store.storage.root import Root
 
-    root = Root(args.url, args.storage_options)
-    locations.reach(root, "store")
+    root = locations.reached(args.store, args.storage_options, "store")
     try:
         manifest = read_manifest(root)
     except StoreNotFoundError:
@@ -153,7 +147,7 @@ def _opening_lines(root: "Root", manifest: "Manifest") -> list[str]:
 
 
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="STORE", help="the job's output, which need not exist yet; any fsspec URL")
+    parser.add_argument("store", metavar="STORE", help="the job's output, which need not exist yet; any fsspec URL")
     add_option(parser, "--once", "print one line and end", False, "follow the job to its end")
     add_storage_options(parser, "the store")
     add_option(
@@ -173,13 +167,11 @@ def _watch(args: argparse.Namespace) -> int:
     from elmo_store.errors import ManifestError, StoreNotFoundError
     from elmo_store.format.layout import MEMBERS
     from elmo_store.format.manifest import read_manifest
-    from elmo_store.storage.root import Root
     from pipeline.progress.bars import Screen, follow
     from pipeline.progress.metrics import exported
     from pipeline.progress.snapshot import ProgressReader
 
-    root = Root(args.url, args.storage_options)
-    locations.reach(root, "store")
+    root = locations.reached(args.store, args.storage_options, "store")
     try:
         with suppress(ManifestError):  # damage is for verify to tell
             read_manifest(root)  # StoreVersionError: what a later version's markers say is not known here
@@ -187,12 +179,12 @@ def _watch(args: argparse.Namespace) -> int:
         if root.names(MEMBERS):
             raise CommandError(
                 Exit.BAD_USAGE,
-                f"{args.url} is a collection: `elmo-store info {args.url}` names the members that are being written; watch one, "
-                f"{root.url(MEMBERS)}/NAME",
+                f"{args.store} is a collection: `elmo-store info {args.store}` names the members that are being written; "
+                f"watch one, {root.url(MEMBERS)}/NAME",
             ) from None
         if args.once:
             raise
-        print(f"no job has started at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
+        print(f"no job has started at {args.store} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
     if args.once:
         snapshot = ProgressReader(root).look()
         print(snapshot.line())
@@ -204,6 +196,6 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "info": Command(_add_info_arguments, _info, _info_touches),
-    "watch": Command(_add_watch_arguments, _watch, _info_touches, _check_watch),
+    "info": Command(_add_info_arguments, _info, locations.read_store),
+    "watch": Command(_add_watch_arguments, _watch, locations.read_store, _check_watch),
 }

@@ -15,7 +15,7 @@ Without an option every object is read and compared with the size and CRC-32C in
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="STORE", help="a complete store; any fsspec URL")
+    parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
     add_option(
         parser, "--quick", "read no object: compare sizes, and ETags or times, with those of one listing; bytes that changed "
         "without them, as on a failing disk, are not seen", False,
@@ -26,10 +26,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_quiet(parser, "no progress; print faults only")
 
 
-def _touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([locations.store(args.url, args.storage_options, "store"), *locations.model(args.model)])
-
-
 def _run(args: argparse.Namespace) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is not a complete store."""
     from elmo_store.checking.verify import verify
@@ -38,7 +34,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.quick and args.recompute:
         raise CommandError(Exit.BAD_USAGE, "--quick reads no object: leave out --recompute, or --quick")
     try:
-        store = locations.open_store(args.url, args.storage_options)
+        store = locations.open_store(args.store, args.storage_options)
     except StoreIncompleteError as error:
         raise CommandError(Exit.INCOMPLETE, str(error)) from error
     except ManifestError as error:  # damage where everything begins
@@ -75,4 +71,4 @@ def _run(args: argparse.Namespace) -> int:
     return Exit.DAMAGED if faults else Exit.COMPLETE
 
 
-COMMANDS = {"verify": Command(_add_arguments, _run, _touches, epilog=EPILOG)}
+COMMANDS = {"verify": Command(_add_arguments, _run, locations.read_store, epilog=EPILOG)}

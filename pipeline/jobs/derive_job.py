@@ -22,7 +22,7 @@ from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from elmo_store.writer import as_one, inputs_of
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import open_store
+from pipeline.cli.locations import open_store, reached
 from pipeline.jobs.output import LeaseTerms, claim, put_start, versions
 from pipeline.jobs.preflight import check_reach
 from pipeline.jobs.run import Running, complete_already, run_to_end
@@ -65,7 +65,7 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
     ``args``: of `mix` or `convert`; ``manifest_of`` the source: the output's, incomplete.
     """
     waits = not args.no_wait
-    source, target = open_store(args.source, args.storage_options), Root(args.output, args.storage_options)
+    source, target = open_store(args.source, args.storage_options), reached(args.output, args.storage_options, "output")
     with opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         check_reach(runner, ends, shared_disk=args.shared_disk)

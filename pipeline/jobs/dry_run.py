@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 
+from elmo_store.figures.gather import evenly
 from elmo_store.format.layout import row_bytes, state_names
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
@@ -34,8 +35,7 @@ def take_sample(source: Input) -> tuple[Counter[str], float]:
     began = time.perf_counter()
     totals = Counter[str]()
     splits = source.readable_here()
-    n = min(len(splits), SAMPLED_SPLITS)
-    for split in (splits[round(i * (len(splits) - 1) / max(1, n - 1))] for i in range(n)):
+    for split in (splits[i] for i in evenly(len(splits), SAMPLED_SPLITS)):
         stream, records = open_split(split, source.settings, source.storage_options)
         for record in islice(records, SAMPLED_RECORDS):
             totals["sentences"] += 1

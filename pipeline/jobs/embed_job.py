@@ -5,7 +5,6 @@ from the store and leaves what the next ones need there; between stages travel n
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +28,7 @@ from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_input, decid
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import ENGINES, cores, ends_with_command, is_local, n_workers, runner_name
 from pipeline.runners.flink import address_of
-from transforms.inputs.records import Split, describe_files
+from transforms.inputs.records import describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import BAD, DEVICE, MODEL
@@ -194,15 +193,14 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, so
         ),
         known=place.known,
         input_storage_options=source.storage_options,
-        read_processes=read_processes(source.splits) if in_one_process else 1,
+        read_processes=read_processes(source.n_bytes) if in_one_process else 1,
         max_reject_rate=options.max_reject_rate,
     )
 
 
-def read_processes(splits: Sequence[Split]) -> int:
+def read_processes(input_bytes: int) -> int:
     """Processes that read and tokenise on this machine: one a core, one where starting more takes longer than the work."""
-    sizes = {split.url: split.identity.size for split in splits}
-    return min(cores(), MOST_READERS) if sum(sizes.values()) >= BYTES_FOR_PROCESSES else 1
+    return min(cores(), MOST_READERS) if input_bytes >= BYTES_FOR_PROCESSES else 1
 
 
 def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None) -> dict[str, str]:

@@ -32,7 +32,7 @@ from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import reach
+from pipeline.progress.snapshot import noted
 from pipeline.runners.flink import PAGES, cancel, running
 from transforms.runtime.owner import owned, run_name
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, START
@@ -51,7 +51,6 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
 
     CommandError if something else stands there, or nothing can be said.
     """
-    reach(root, "output")
     try:
         existing = read_manifest(root)
     except StoreNotFoundError:
@@ -92,11 +91,7 @@ def clear(root: Root) -> None:
 
 def problem_of(root: Root) -> dict[str, Any]:
     """What a stage, or a command that was stopped, left about the end of the job; empty if none did."""
-    try:
-        value = root.get_json(PROBLEM)
-    except (FileNotFoundError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return noted(root, PROBLEM) or {}
 
 
 def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> bool:

@@ -19,7 +19,7 @@ from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import reach
+from pipeline.cli.locations import reached
 from pipeline.jobs.embed_input import STDIN, Input
 from pipeline.jobs.model_loading import JobModel, start_state_of
 from pipeline.jobs.output import versions
@@ -49,9 +49,7 @@ def output_root(options: EmbedOptions, runner: PipelineOptions) -> Root:
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     output = Location("output", options.place, options.storage_options)
     check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
-    root = Root(output.url, output.storage_options)
-    reach(root, "output")
-    return root
+    return reached(output.url, output.storage_options, "output")
 
 
 def check_input(source: Input, output: Root) -> None:

@@ -87,17 +87,17 @@ class ProgressReader:
 
     def look(self) -> Snapshot:
         """The present state. What is being replaced or removed counts as absent. OSError where the storage can't be asked."""
-        manifest = self._read(MANIFEST)
+        manifest = noted(self._root, MANIFEST)
         if manifest is None:
             return Snapshot("starting")
         if manifest.get("complete"):
             tokens, shards = (manifest["counts"][name] for name in ("tokens", "shards"))
             return Snapshot("complete", tokens_done=tokens, n_tokens=tokens, shards_done=shards, n_shards=shards)
-        problem = self._read(PROBLEM)
+        problem = noted(self._root, PROBLEM)
         if problem is not None:
             stage = "stopped" if problem.get("kind") == STOPPED else "failed"
             return Snapshot(stage, problem=str(problem.get("message", "")))
-        start, plan = self._read(START) or {}, self._read(PLAN)
+        start, plan = noted(self._root, START) or {}, noted(self._root, PLAN)
         return self._reading(start) if plan is None else self._computing(start, plan, manifest)
 
     def _reading(self, start: dict[str, Any]) -> Snapshot:
@@ -124,9 +124,11 @@ class ProgressReader:
         seconds, more = self._last[0] - self._first[0], self._last[1] - self._first[1]
         return more / seconds if seconds > 0 and more > 0 else None
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            value = self._root.get_json(name)
-        except (FileNotFoundError, NotADirectoryError, ShardCorruptError, ValueError):
-            return None
-        return value if isinstance(value, dict) else None
+
+def noted(root: Root, name: str) -> dict[str, Any] | None:
+    """The JSON object ``name``; None if there is none, or something else in its place."""
+    try:
+        value = root.get_json(name)
+    except (FileNotFoundError, NotADirectoryError, ShardCorruptError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -11,7 +11,6 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
-from transforms.inputs.records import FileIdentity, Split
 
 
 @pytest.mark.slow
@@ -97,5 +96,5 @@ def test_a_gpu_that_is_not_there_is_said_before_the_work(
 
 def test_readers_are_one_a_core_but_no_more_than_fit_into_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embed_job, "cores", lambda: 96)
-    assert embed_job.read_processes([Split(0, "a.txt", "text", FileIdentity(1 << 30, "1"))]) == 16
-    assert embed_job.read_processes([Split(0, "a.txt", "text", FileIdentity(1, "1"))]) == 1
+    assert embed_job.read_processes(1 << 30) == 16
+    assert embed_job.read_processes(1) == 1
