@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from elmo_store.figures.vectors import Int
 from elmo_store.format.fields import TOKEN
 from elmo_store.store import Store
 
 GROUPED = ("string", "bool", "int64", "date")  # types of fields of which a few values come again and again
-Int = npt.NDArray[np.int64]
 Labels = Sequence[str | None]  # of occurrences, None without one
 MOST_GROUPS = 9  # of labels: there is a colour for each; unlabelled occurrences are one more
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
-from elmo_store.figures.vectors import Float, layer_name
+from elmo_store.figures.vectors import Float, Int, layer_name
 from elmo_store.mixing.scalar_mix import layers_of_states
 
 GRAM_ROWS = 1024
@@ -82,7 +82,7 @@ class RowSample:
 
     def nearest(
         self, query: Float, s: Sequence[float], n: int, without: int | None = None, *, types: bool = False
-    ) -> tuple[npt.NDArray[np.int64], Float]:
+    ) -> tuple[Int, Float]:
         """Indices and cosines of the ``n`` rows nearest to the query's mix, without the row ``without`` of the store.
 
         ``types``: one row of each word, without that row's word: for layer 0, where all rows of a word are one vector.
@@ -98,13 +98,13 @@ class RowSample:
         best = best[np.lexsort((best, -cosines[best]))]
         return best, cosines[best]
 
-    def occurrences(self, word: str, most: int) -> tuple[npt.NDArray[np.int64], int]:
+    def occurrences(self, word: str, most: int) -> tuple[Int, int]:
         """Where a word is in the sample, in order: at most so many, drawn at random (the same every time), and of how many."""
         rows = np.array(self._rows_of.get(word, ()), np.int64)
         drawn = rows if len(rows) <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
         return drawn, len(rows)
 
-    def mixed(self, indices: npt.NDArray[np.int64], s: Sequence[float]) -> Float:
+    def mixed(self, indices: Int, s: Sequence[float]) -> Float:
         """Σ s_k h_k of some rows: [len(indices), 2p]."""
         mixed: Float = np.einsum("k,nkd->nd", np.asarray(s, np.float32), self._layers[indices])
         return mixed

@@ -9,14 +9,12 @@ from itertools import combinations_with_replacement
 from math import comb
 
 import numpy as np
-import numpy.typing as npt
 
-from elmo_store.figures.vectors import Float
+from elmo_store.figures.vectors import Float, Int
 
 STEPS = 10  # of the grid, at most …
 MOST_MIXES = 300  # … and as many as keep the grid within this
 SAME = 1e-5  # cosine distance under which vectors are one
-Int = npt.NDArray[np.int64]
 
 
 def scored_mixes(layers: Sequence[Float], label: Int) -> dict[tuple[float, ...], float]:

@@ -9,12 +9,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 
-from elmo_store.figures.vectors import Float, unit
+from elmo_store.figures.vectors import Float, Int, unit
 from pipeline.explore.labels import Labels, grouped, labelled
 from pipeline.explore.scores import accuracy
 
@@ -25,7 +24,6 @@ CLOUDS = 3  # that the silhouette is compared with …
 MARGIN = 1.15  # … and by how much it must be better
 LEAST_SHARE, LEAST_MEMBERS = 0.02, 3  # of a cluster: a few outliers are none
 SAME = 1e-5  # variance under which all are one vector
-Int = npt.NDArray[np.int64]
 
 
 def word_map(vectors: Float, labels: Labels | None) -> dict[str, Any]:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
-from elmo_store.figures.vectors import Float
+from elmo_store.figures.vectors import Float, Int
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
@@ -186,7 +185,7 @@ class ExplorerService:
         )
         return {"s": best, "accuracy": accuracy, "said": said}
 
-    def _occurrences(self, word: str) -> tuple[RowSample, npt.NDArray[np.int64], int]:
+    def _occurrences(self, word: str) -> tuple[RowSample, Int, int]:
         """The sample, where a word stands in it, and how often it does."""
         sample = self._ready()
         indices, found = sample.occurrences(word, OCCURRENCES)
@@ -194,7 +193,7 @@ class ExplorerService:
             raise ValueError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
         return sample, indices, found
 
-    def _labels_of(self, word: str, by: str, sample: RowSample, indices: npt.NDArray[np.int64]) -> Labels:
+    def _labels_of(self, word: str, by: str, sample: RowSample, indices: Int) -> Labels:
         self._check_field(by)
         known = self._labels
         if known[0] != (word, by):
@@ -231,11 +230,11 @@ class ExplorerService:
             raise ValueError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
         return [float(share) / float(sum(s)) for share in s]
 
-    def _shown(self, indices: npt.NDArray[np.int64], cosines: Float, by: str) -> list[dict[str, Any]]:
+    def _shown(self, indices: Int, cosines: Float, by: str) -> list[dict[str, Any]]:
         points = self._points(indices, **({"label": by} if by else {}))
         return [{"cosine": cosine, **point} for cosine, point in zip(cosines.tolist(), points, strict=True)]
 
-    def _points(self, indices: npt.NDArray[np.int64], **columns: str) -> list[dict[str, Any]]:
+    def _points(self, indices: Int, **columns: str) -> list[dict[str, Any]]:
         """Tokens of the sample in their context; ``columns``: of the store, by the names that their values get."""
         points = [self._context(index) for index in indices.tolist()]
         sentences, tokens = ([point[name] for point in points] for name in ("sentence", "token"))

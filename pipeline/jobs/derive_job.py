@@ -78,15 +78,14 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
             return DeriveStore(source, workers_root, resumed=earlier is not None)
 
         def attempt() -> Exit | None:
-            claimed = claim(target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite)
-            if claimed is None:
+            holder, transform = claim(target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite)
+            if holder is None:
                 return complete_already(target, quiet=args.quiet)
-            holder, transform = claimed
-            running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits)
-            return run_to_end(running, transform)
+            return run_to_end(Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits), transform)
 
         code = attempt()
-        return attempt() or Exit.INCOMPLETE if code is None else code
+        code = attempt() if code is None else code
+        return Exit.INCOMPLETE if code is None else code
 
 
 def source_manifest(source: Store) -> tuple[Manifest, str]:

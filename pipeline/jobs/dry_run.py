@@ -14,7 +14,7 @@ from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.model_loading import load
 from pipeline.jobs.preflight import chosen_states, decided
-from pipeline.jobs.spec import EmbedOptions
+from pipeline.jobs.spec import STORES, EmbedOptions
 from transforms.inputs.records import ReadSentence
 from transforms.readers import open_split, read_split
 
@@ -88,7 +88,7 @@ def _lines(
     n_tokens = round(sample["tokens"] * factor)
     n_rows = n_tokens + (2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0)
     states = chosen_states(options.states, state_names(model.n_layers), "the model")
-    stored = row_bytes(options.dtype, len(states), model.projection_dim) * len(options.forms)
+    stored = row_bytes(options.dtype, len(states), model.projection_dim) * len(STORES[options.store])
     store_bytes = round(n_rows * stored * OVERHEAD)
     refused = f"{quantity(sample['rejected'], 'record')} refused"
     text = f"{quantity(sample['sentences'], 'sentence')}, {quantity(sample['tokens'], 'token')}, {refused}"

@@ -111,7 +111,7 @@ def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMo
         )
         start = partial(_start, place, job_of(options, runner, place, source), source, terms)
         files = describe_files(source.splits)
-        holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=options.overwrite) or (None, None)
+        holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=options.overwrite)
         return BegunJob(place.root, place.manifest, job, holder)
 
 

@@ -207,8 +207,8 @@ def claim(
     begin: Callable[[LeaseHolder, Manifest | None], T],
     *,
     overwrite: bool,
-) -> tuple[LeaseHolder, T | None] | None:
-    """Take the lease of the output, make room, and ``begin`` the job there; None if the job is complete already.
+) -> tuple[LeaseHolder | None, T | None]:
+    """Take the lease of the output, make room, and ``begin`` the job there; neither if the job is complete already.
 
     Nothing is begun (None) where this very job goes on without the command that submitted it: its lease is `adopted`.
 
@@ -223,7 +223,7 @@ def claim(
 
     existing = look()
     if existing is not None and existing.complete:
-        return None
+        return None, None
     if existing is not None and (orphan := adopted(root, terms)) is not None:
         return orphan, None
     with _no_empty_folders(root):
@@ -232,7 +232,7 @@ def claim(
             existing = look()
             if existing is not None and existing.complete:
                 holder.end()
-                return None
+                return None, None
             if existing is None:
                 clear(owned(root, holder.run))
             return holder, begin(holder, existing)

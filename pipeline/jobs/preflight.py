@@ -23,7 +23,7 @@ from pipeline.cli.locations import reached
 from pipeline.jobs.embed_input import STDIN, Input
 from pipeline.jobs.model_loading import JobModel, start_state_of
 from pipeline.jobs.output import versions
-from pipeline.jobs.spec import EmbedOptions
+from pipeline.jobs.spec import STORES, EmbedOptions
 from pipeline.runners.beam_options import is_local, runner_name
 from transforms.inputs.records import describe_files, input_fingerprint
 from transforms.stages.known import KnownSource, source_of
@@ -172,7 +172,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manif
         states=states,
         channels=weights.options.projection_dim,
         shard_rows=options.shard_rows,
-        forms=options.forms,
+        forms=STORES[options.store],
         compression=options.compression,
         checksum=options.checksum,
         counts=None,

@@ -68,8 +68,8 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) ->
     """
     root, holder, began = running.root, running.holder, time.perf_counter()
     try:
-        screen = Screen() if running.wait and not running.quiet else None
-        with shown(root, screen, seconds=0.5 if root.is_local else 5.0):
+        progress = shown(root, Screen(), seconds=0.5 if root.is_local else 5.0)
+        with progress if running.wait and not running.quiet else nullcontext():
             if not _submitted(running, transform):
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:

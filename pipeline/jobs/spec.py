@@ -180,11 +180,6 @@ class EmbedOptions:
         return self.into or self.output
 
     @property
-    def forms(self) -> tuple[str, ...]:
-        """The forms of the store to write."""
-        return STORES[self.store]
-
-    @property
     def kept_fields(self) -> tuple[dict[str, str], dict[str, str], bool]:
         """Fields to keep with their columns' names, the types that were said, and whether all other fields are kept too."""
         asked = [name.strip() for name in (self.keep_fields or "").split(",") if name.strip()]

@@ -72,11 +72,8 @@ def _bar(snapshot: Snapshot) -> str:
 
 
 @contextmanager
-def shown(root: Root, screen: Screen | None, *, seconds: float) -> Iterator[None]:
-    """Show the progress of the job on ``root`` every ``seconds``, as long as the block runs, if there is a screen."""
-    if screen is None:
-        yield
-        return
+def shown(root: Root, screen: Screen, *, seconds: float) -> Iterator[None]:
+    """Show the progress of the job on ``root`` every ``seconds``, as long as the block runs."""
     reader = ProgressReader(root)
 
     def look() -> None:

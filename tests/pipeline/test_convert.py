@@ -11,6 +11,8 @@ import elmo_store
 from elmo_store.format import layout
 from elmo_store.format.numbers import quantized
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs import derive_job
+from pipeline.jobs.run import Running
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
@@ -64,6 +66,23 @@ def test_int8_goes_on_as_int8_and_back_to_floats(tmp_path: Path, capsys: pytest.
     assert "--states fwd3" in shown
     assert convert(tmp_path / "int8", tmp_path / "int8") == Exit.BAD_USAGE
     assert convert(tmp_path / "nowhere", tmp_path / "other") == Exit.BAD_LOCATION
+
+
+def test_the_rest_of_a_job_that_was_followed_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_store(str(tmp_path / "store"))
+    run_to_end, attempts = derive_job.run_to_end, []
+
+    def first_followed(running: Running, transform: Any) -> Exit | None:
+        attempts.append(running)
+        if len(attempts) > 1:
+            return run_to_end(running, transform)
+        running.holder.end()
+        return None  # the job of a command that is gone left work
+
+    monkeypatch.setattr(derive_job, "run_to_end", first_followed)
+    assert convert(tmp_path / "store", tmp_path / "other", "--dtype", "float32") == Exit.COMPLETE
+    assert len(attempts) == 2
+    assert elmo_store.open(tmp_path / "other").manifest.complete
 
 
 def test_mixes_of_int8_and_in_int8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
