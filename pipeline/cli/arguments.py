@@ -63,7 +63,6 @@ def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
 
 
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress and no summary") -> None:
-    """``--quiet``."""
     add_option(parser, "--quiet", help, False)
 
 

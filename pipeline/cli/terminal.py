@@ -42,7 +42,6 @@ class Escaping:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each of ``lines``."""
         for line in lines:
             self.write(line)
 

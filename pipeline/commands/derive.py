@@ -85,7 +85,6 @@ def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
 
 
 def _check_mix(args: argparse.Namespace) -> None:
-    """CommandError for options that make no sense together."""
     if args.pool is None:
         if args.weights is None or args.per:
             raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")

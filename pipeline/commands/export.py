@@ -40,14 +40,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError for HDF5 without h5py."""
     if FORMATS[args.format].writer.startswith("hdf5.") and find_spec("h5py") is None:
         remedy = "pip install '.[export]' in elmo-store's checkout"
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
-    """A store that is read, and an output."""
     options = args.storage_options
     return locations.Touched([locations.store(args.source, options)], [locations.store(args.output, options, "output")])
 

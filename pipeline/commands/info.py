@@ -157,7 +157,6 @@ def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_watch(args: argparse.Namespace) -> None:
-    """CommandError for metrics that can't be had."""
     if args.once and args.metrics_port is not None:
         raise CommandError(Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --once")
 

@@ -22,7 +22,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError (bad usage) for a conversion of nothing, or to nowhere."""
     if args.action == "convert" and args.output is None:
         raise CommandError(Exit.BAD_USAGE, "give MODEL and FOLDER: elmo-store models convert MODEL FOLDER")
 
@@ -35,7 +34,6 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Convert, or list the models."""
     if args.action == "convert":
         return _convert(args)
     from model.files.registry import available_models

@@ -73,7 +73,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError for options that make no sense together."""
     if args.evaluate is not None:
         if args.inputs or not args.heldout:
             raise CommandError(Exit.BAD_USAGE, "--evaluate FOLDER takes texts as --heldout TEXT … alone: name at least one there")
@@ -85,7 +84,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
-    """Texts and shape, and the run's folder."""
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
         return locations.Touched([*texts, *locations.model(args.evaluate, "--evaluate")])
@@ -167,7 +165,6 @@ def _evaluate(args: argparse.Namespace) -> int:
 
 
 def _heldout(args: argparse.Namespace) -> dict[str, list[tuple[str, ...]]]:
-    """The sentences of each text of ``--heldout``."""
     return {path: list(_sentences([path], args, "--heldout")) for path in args.heldout}
 
 

@@ -54,7 +54,6 @@ class RowSample:
         return len(self.text.row)
 
     def index_of(self, row: int) -> int | None:
-        """Where a row of the store is in the sample."""
         return self._index.get(row)
 
     def layers_at(self, index: int) -> Float:

@@ -58,7 +58,6 @@ class ExplorerService:
         self._loading.join()
 
     def about(self) -> dict[str, Any]:
-        """What the page's head says."""
         manifest = self._store.manifest
         return {
             "url": self._store.url,

@@ -48,7 +48,6 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         self._resumed = resumed
 
     def expand(self, begin: PBegin) -> PCollection[bool]:
-        """Wire the stages."""
         plan = beam.FlatMap(plan_derived, *self._ends, self._resumed).with_outputs(PARTS, SHARDS, BEGUN)
         tasks = begin | beam.Impulse() | "Plan" >> plan
         copied = tasks[PARTS] | "Parts" >> spread(put_texts, *self._ends)
@@ -123,7 +122,6 @@ def output_manifest(args: argparse.Namespace, source: Manifest, job: Mapping[str
 
 
 def _put_start(source: Store, target: Root, manifest: Manifest, *, waits: bool) -> None:
-    """Put start state and incomplete manifest into the output."""
     write_manifest(target, manifest)
     target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
     target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))

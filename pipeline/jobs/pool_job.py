@@ -22,7 +22,6 @@ LOOK_SECONDS = 2.0  # between looks at what workers made
 
 
 def make_on_worker(task: FileTask, source: Store) -> None:
-    """Make one file of the store ``source``."""
     introduce(task.scratch)
     retry(partial(make_file, task, source), local=source.root.is_local and task.scratch.is_local)
 

@@ -54,7 +54,6 @@ class Running:
 
     @property
     def root(self) -> Root:
-        """The output."""
         return self.holder.root
 
 
