@@ -4,11 +4,9 @@
 """
 
 import argparse
-import json
 import uuid
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmo_store.exports.formats import PER, POOLED, POOLS
 from pipeline.cli import locations
@@ -17,10 +15,6 @@ from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.commands.export import touches, write_export
 from pipeline.jobs.spec import add_embed_option
-
-if TYPE_CHECKING:
-    from elmo_store.format.manifest import Manifest
-    from elmo_store.store import Store
 
 MIX = """\
 WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
@@ -104,17 +98,17 @@ def _mix_touches(args: argparse.Namespace) -> locations.Touched:
 
 def _convert(args: argparse.Namespace) -> int:
     """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
-    from pipeline.jobs.derive_job import run_job
+    from pipeline.jobs.derive_job import converted_manifest, run_job
 
-    return run_job(args, partial(_converted_manifest, args))
+    return run_job(args, converted_manifest)
 
 
 def _mix(args: argparse.Namespace) -> int:
     """As `_convert`, or pool here or on a runner."""
     if args.pool is None:
-        from pipeline.jobs.derive_job import run_job
+        from pipeline.jobs.derive_job import mixed_manifest, run_job
 
-        return run_job(args, partial(_mixed_manifest, args))
+        return run_job(args, mixed_manifest)
     if not args.beam_args:
         return _pool(args)
     from pipeline.jobs import pool_job
@@ -136,61 +130,6 @@ def _mix(args: argparse.Namespace) -> int:
 def _pool(args: argparse.Namespace, **options: Any) -> int:
     settings = {"pool": args.pool, "per": args.per or "sentence", "dtype": args.dtype or "float32"}
     return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings, **options)
-
-
-def _mixed_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
-    """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
-    from elmo_store.errors import WeightSetError
-    from elmo_store.format.layout import n_layers
-    from elmo_store.format.manifest import MixInfo
-    from elmo_store.mixing.weights import check_layers, read_weight_sets
-    from pipeline.jobs import derive_job
-
-    manifest, source_sha256 = derive_job.source_manifest(source)
-    if manifest.kind != "states":
-        origin = manifest.mix.source if manifest.mix else "unknown"
-        raise CommandError(Exit.BAD_LOCATION, f"{source.url} is a mixed store: mix the store that it came from, {origin}")
-    weight_sets = read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
-    try:
-        check_layers(weight_sets, n_layers(manifest.states))
-    except WeightSetError as error:
-        raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
-    except ValueError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{source.url}: {error}") from error
-    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
-    # Where the source stands makes no two mix jobs different.
-    job = {"source_sha256": source_sha256, "weights": json.dumps(sets, sort_keys=True), "layer_norm": args.layer_norm}
-    return derive_job.output_manifest(
-        args,
-        manifest,
-        job,
-        kind="mix",
-        states=tuple(weights.name for weights in weight_sets),
-        channels=2 * manifest.channels,
-        mix=MixInfo(str(source.root), source_sha256, args.layer_norm, weight_sets),
-    )
-
-
-def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
-    """The manifest of the store that is asked for, incomplete. CommandError if the source has no such state."""
-    from pipeline.jobs import derive_job
-    from pipeline.jobs.preflight import chosen_states
-
-    manifest, source_sha256 = derive_job.source_manifest(source)
-    states = chosen_states(args.states, manifest.states, source.url)
-    mix = manifest.mix
-    if mix is not None:
-        mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
-    checksum = args.checksum or manifest.checksum
-    # The source's job stays, so that --recompute knows how the states were computed.
-    job = {
-        **manifest.job,
-        "converted_from": source_sha256,
-        "rounded": f"{manifest.job.get('rounded', manifest.dtype)} {args.dtype or manifest.dtype}",
-        "states": ",".join(states),
-        "checksum": checksum,
-    }
-    return derive_job.output_manifest(args, manifest, job, states=states, mix=mix, checksum=checksum)
 
 
 COMMANDS = {

@@ -1,6 +1,7 @@
 """``elmo-store embed``: options, the job, its progress on the terminal, the summary, the exit code."""
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
@@ -35,9 +36,9 @@ def _run(args: argparse.Namespace) -> int:
         from pipeline.jobs import dry_run
 
         return dry_run.dry_run(options)
-    from pipeline.jobs.model_loading import LoadingModel
+    from pipeline.jobs.model_loading import JobModel, loading_model
 
-    loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
+    loading = loading_model(options.model, options.start_state)  # while Beam is imported and inputs are listed
     from pipeline.jobs.embed_input import STDIN
     from pipeline.jobs.embed_job import BegunJob, EmbedCorpus, begin_job
     from pipeline.jobs.run import Running, complete_already, run_to_end
@@ -49,7 +50,7 @@ def _run(args: argparse.Namespace) -> int:
     waits = not options.no_wait
     with opened_runner(beam_args, wait=waits) as runner:
 
-        def attempt(loading: LoadingModel | None = None) -> tuple[Exit | None, BegunJob]:
+        def attempt(loading: Callable[[], JobModel] | None = None) -> tuple[Exit | None, BegunJob]:
             begun = begin_job(options, runner, loading)
             if begun.holder is None:
                 return complete_already(begun.root, quiet=options.quiet, is_member=bool(options.into)), begun

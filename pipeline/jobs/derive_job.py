@@ -5,6 +5,7 @@ Its pipeline: plan → (copies ‖ shards) → complete store.
 
 import argparse
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
-from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns
-from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
+from elmo_store.errors import WeightSetError
+from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns, n_layers
+from elmo_store.format.manifest import Manifest, MixInfo, encode_inputs, write_manifest
+from elmo_store.mixing.weights import check_layers, read_weight_sets
 from elmo_store.reading.collection import CollectionReader
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.location import Location
@@ -24,7 +27,7 @@ from elmo_store.writer import as_one, inputs_of
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import open_store, reached
 from pipeline.jobs.output import LeaseTerms, claim, put_start, versions
-from pipeline.jobs.preflight import check_reach
+from pipeline.jobs.preflight import check_reach, chosen_states
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.runner import opened
 from pipeline.jobs.spec import STORES
@@ -58,21 +61,25 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         return (tasks[BEGUN], copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._ends[1])
 
 
-def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) -> Exit:
+def run_job(args: argparse.Namespace, manifest_of: Callable[[argparse.Namespace, Store], Manifest]) -> Exit:
     """Check, take the lease, put the job's start into the output, run. CommandError for what never began.
 
-    ``args``: of `mix` or `convert`; ``manifest_of`` the source: the output's, incomplete.
+    ``manifest_of``: `mixed_manifest` or `converted_manifest`, by the command of ``args``.
     """
     waits = not args.no_wait
     source, target = open_store(args.source, args.storage_options), reached(args.output, args.storage_options, "output")
     with opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         check_reach(runner, ends, shared_disk=args.shared_disk)
-        manifest = manifest_of(source)
+        manifest = manifest_of(args, source)
         terms = LeaseTerms(is_local(runner), ends_with_command(runner), waits, args.take_over, address_of(runner))
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
-            _put_start(source, owned(target, holder.run), manifest, waits=waits)
+            own = owned(target, holder.run)
+            write_manifest(own, manifest)
+            own.put(START_STATE, source.held()[0].store.root.get(START_STATE))
+            own.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
+            put_start(own, n_pieces=0, waits=waits)
             workers_root = owned(target, holder.run, Process.here() if terms.local else None)
             return DeriveStore(source, workers_root, resumed=earlier is not None)
 
@@ -87,14 +94,60 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) 
         return Exit.INCOMPLETE if code is None else code
 
 
-def source_manifest(source: Store) -> tuple[Manifest, str]:
+def mixed_manifest(args: argparse.Namespace, source: Store) -> Manifest:
+    """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
+    manifest, source_sha256 = _source_manifest(source)
+    if manifest.kind != "states":
+        origin = manifest.mix.source if manifest.mix else "unknown"
+        raise CommandError(Exit.BAD_LOCATION, f"{source.url} is a mixed store: mix the store that it came from, {origin}")
+    weight_sets = read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
+    try:
+        check_layers(weight_sets, n_layers(manifest.states))
+    except WeightSetError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
+    except ValueError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{source.url}: {error}") from error
+    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
+    # Where the source stands makes no two mix jobs different.
+    job = {"source_sha256": source_sha256, "weights": json.dumps(sets, sort_keys=True), "layer_norm": args.layer_norm}
+    return _output_manifest(
+        args,
+        manifest,
+        job,
+        kind="mix",
+        states=tuple(weights.name for weights in weight_sets),
+        channels=2 * manifest.channels,
+        mix=MixInfo(str(source.root), source_sha256, args.layer_norm, weight_sets),
+    )
+
+
+def converted_manifest(args: argparse.Namespace, source: Store) -> Manifest:
+    """The manifest of the store that is asked for, incomplete. CommandError if the source has no such state."""
+    manifest, source_sha256 = _source_manifest(source)
+    states = chosen_states(args.states, manifest.states, source.url)
+    mix = manifest.mix
+    if mix is not None:
+        mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
+    checksum = args.checksum or manifest.checksum
+    # The source's job stays, so that --recompute knows how the states were computed.
+    job = {
+        **manifest.job,
+        "converted_from": source_sha256,
+        "rounded": f"{manifest.job.get('rounded', manifest.dtype)} {args.dtype or manifest.dtype}",
+        "states": ",".join(states),
+        "checksum": checksum,
+    }
+    return _output_manifest(args, manifest, job, states=states, mix=mix, checksum=checksum)
+
+
+def _source_manifest(source: Store) -> tuple[Manifest, str]:
     """The manifest of the store to read, and the SHA-256 of its bytes."""
     if isinstance(source, CollectionReader):
         return as_one(source), str(source.manifest.to_json()["sha256"])
     return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
 
 
-def output_manifest(args: argparse.Namespace, source: Manifest, job: Mapping[str, Any], **changes: Any) -> Manifest:
+def _output_manifest(args: argparse.Namespace, source: Manifest, job: Mapping[str, Any], **changes: Any) -> Manifest:
     """The manifest of the output, incomplete: the source's, but for what the options and ``changes`` say.
 
     ``job``: what makes two jobs different, beside how numbers are written. CommandError for names that an int8 store can't have.
@@ -119,10 +172,3 @@ def output_manifest(args: argparse.Namespace, source: Manifest, job: Mapping[str
         except ValueError as error:
             raise CommandError(Exit.BAD_USAGE, str(error)) from error
     return made
-
-
-def _put_start(source: Store, target: Root, manifest: Manifest, *, waits: bool) -> None:
-    write_manifest(target, manifest)
-    target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
-    target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
-    put_start(target, n_pieces=0, waits=waits)

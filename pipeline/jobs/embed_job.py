@@ -5,6 +5,8 @@ from the store and leaves what the next ones need there; between stages travel n
 """
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,6 +14,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
+from elmo_store.errors import ShardCorruptError, ShardMissingError
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
@@ -19,10 +22,8 @@ from elmo_store.format.words import WordLimit
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
-from model.errors import ModelError
-from model.start_state import StartState
 from pipeline.jobs.embed_input import Input, opened_input
-from pipeline.jobs.model_loading import JobModel, LoadingModel
+from pipeline.jobs.model_loading import JobModel, loading_model, start_state_of
 from pipeline.jobs.output import LeaseTerms, claim, put_start
 from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_input, decided, new_manifest, output_root, place_of
 from pipeline.jobs.spec import EmbedOptions
@@ -91,17 +92,17 @@ class BegunJob:
     holder: LeaseHolder | None = None
 
 
-def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingModel | None = None) -> BegunJob:
+def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: Callable[[], JobModel] | None = None) -> BegunJob:
     """Check everything that can be checked before the work, take the lease, and put the job's start into the store.
 
     ``runner``: Beam's options; ``loading``: the job's model where its loading began earlier.
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
-    loading = loading or LoadingModel(options.model, options.start_state)
+    loading = loading or loading_model(options.model, options.start_state)
     root = output_root(options, runner)
     with opened_input(options) as source:
         check_input(source, root)
-        model = loading.result()
+        model = loading()
         options = decided(options, runner)
         place = place_of(options, root, new_manifest(options, source, model), model)
         if place.is_done:
@@ -109,35 +110,31 @@ def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: LoadingMo
         terms = LeaseTerms(
             is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner)
         )
-        start = partial(_start, place, job_of(options, runner, place, source), source, terms)
+        start = partial(_put_start, place, job_of(options, runner, place, source), source, terms)
         files = describe_files(source.splits)
         holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=options.overwrite)
         return BegunJob(place.root, place.manifest, job, holder)
 
 
-def _start(place: StorePlace, asked: Job, source: Input, terms: LeaseTerms, holder: LeaseHolder, earlier: Manifest | None) -> Job:
-    """Put the start of a run; ``earlier``: the manifest of an earlier run, which this one resumes."""
+def _put_start(
+    place: StorePlace, asked: Job, source: Input, terms: LeaseTerms, holder: LeaseHolder, earlier: Manifest | None
+) -> Job:
+    """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks.
+
+    ``earlier``: the manifest of an earlier run, which this one resumes. Counts are the plan's to write; it keeps those it had.
+    """
     manifest, state = place.manifest, place.model.start
     if earlier is not None:
         manifest = replace(manifest, counts=earlier.counts)
-        state = _start_state_of(place.root, earlier) or state
-    manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
-    workers_root = owned(place.root, holder.run, Process.here() if terms.local else None)
-    job = replace(asked, root=workers_root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
-    _put_start(job, manifest, state, source, place.model, terms)
-    if terms.local and job.workers == 1:
-        build_ahead(job, place.model.weights, state)
-    return job
-
-
-def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, model: JobModel, terms: LeaseTerms) -> None:
-    """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks."""
-    root = job.root
-    # Counts are the plan's to write; a job that is resumed keeps those it had.
-    write_manifest(root, manifest)
+        with suppress(ShardMissingError, ShardCorruptError):
+            earlier_state = start_state_of(place.root)
+            state = earlier_state if earlier_state.sha256 == earlier.start_state.sha256 else state
+    root = owned(place.root, holder.run, Process.here() if terms.local else None)
+    job = replace(asked, root=root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+    write_manifest(root, replace(manifest, start_state=StartStateInfo(state.kind, state.sha256)))
     root.put(START_STATE, state.to_bytes())
     if not terms.local and root.size(MODEL) is None:
-        root.put(MODEL, model.weights.to_safetensors())
+        root.put(MODEL, place.model.weights.to_safetensors())
     root.put(INPUTS, encode_inputs(describe_files(source.splits)))
     tasks = list(read_tasks(source.splits))
     write_tasks(root, tasks)
@@ -146,15 +143,9 @@ def _put_start(job: Job, manifest: Manifest, state: StartState, source: Input, m
     if job.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
         root.remove(DEVICE)
     put_start(root, n_pieces=len(tasks), waits=terms.waits)
-
-
-def _start_state_of(root: Root, manifest: Manifest) -> StartState | None:
-    """The start state of the earlier run, None if it is missing or not the manifest's."""
-    try:
-        state = StartState.from_bytes(root.get(START_STATE))
-    except (FileNotFoundError, ModelError):
-        return None
-    return state if state.sha256 == manifest.start_state.sha256 else None
+    if terms.local and job.workers == 1:
+        build_ahead(job, place.model.weights, state)
+    return job
 
 
 def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, source: Input) -> Job:

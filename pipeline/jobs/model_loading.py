@@ -1,5 +1,6 @@
 """The model and its warm state, loaded beside whatever else a job begins with: importing Beam, listing inputs."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,15 +27,10 @@ class JobModel:
         return sum(tensor.nbytes for tensor in self.weights.tensors.values())
 
 
-class LoadingModel:
-    """A model that is being loaded, hashed, and asked for the state ("warm" or "zero") that its sentences start from."""
-
-    def __init__(self, model: str | None, start_state: str) -> None:
-        self._loaded = [ThreadPoolExecutor(1, "model").submit(load, model, start_state)]
-
-    def result(self) -> JobModel:
-        """The model: once, so that nobody holds weights that the engine has packed. CommandError for what the user can mend."""
-        return self._loaded.pop().result()
+def loading_model(model: str | None, start_state: str) -> Callable[[], JobModel]:
+    """`load` in a thread. What is returned gives the model once, so that nobody holds weights that the engine has packed."""
+    loaded = [ThreadPoolExecutor(1, "model").submit(load, model, start_state)]
+    return lambda: loaded.pop().result()
 
 
 def start_state_of(root: "Root") -> "StartState":
@@ -53,7 +49,10 @@ def start_state_of(root: "Root") -> "StartState":
 
 
 def load(model: str | None, start_state: str) -> JobModel:
-    """The model (a name, folder or URL; None = the default one) with its start state. CommandError for what the user can mend."""
+    """The model (a name, folder or URL; None = the default one), hashed, with its start state ("warm" or "zero").
+
+    CommandError for what the user can mend.
+    """
     from model.errors import ModelError
     from model.files.registry import load_model
     from model.start_state import StartState

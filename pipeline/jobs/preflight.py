@@ -83,8 +83,11 @@ def decided(options: EmbedOptions, runner: PipelineOptions | None = None) -> Emb
     if runner is None or is_local(runner):
         device = device_here(options.device)
         check_precision(options.precision, device)
+    elif options.device == "auto":  # nothing steers an engine's bundles to machines of a kind, and a job's shards come from one
+        device, name = "cpu", runner_name(runner)
+        _LOG.warning("--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda", name)
     else:
-        device = device_of_engine(options.device, runner)
+        device = options.device
     chosen = "tf32" if device == "cuda" else "float32"
     return replace(options, device=device, precision=chosen if options.precision == "auto" else options.precision)
 
@@ -99,19 +102,6 @@ def device_here(asked: str) -> str:
         return "cuda"
     if asked == "cuda":
         raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch finds no GPU on this machine; take auto or cpu")
-    return "cpu"
-
-
-def device_of_engine(asked: str, runner: PipelineOptions) -> str:
-    """What all workers of an engine compute on; what was chosen for ``auto`` is said.
-
-    Nothing steers an engine's bundles to machines of a kind, and shards of one job come from one kind.
-    """
-    if asked != "auto":
-        return asked
-    _LOG.warning(
-        "--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda", runner_name(runner)
-    )
     return "cpu"
 
 
