@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from weakref import finalize
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 RESEND_SECONDS = 0.05  # after an interrupt was lost: by then the code that swallowed it is over
 
 
@@ -58,7 +57,7 @@ def as_interrupts() -> Iterator[None]:
         if not over.is_set():
             os.kill(os.getpid(), number)
 
-    before = {number: signal.getsignal(number) for name in NAMES if (number := getattr(signal, name, None)) is not None}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     ours = {number: kept for number, kept in before.items() if kept in (signal.SIG_DFL, signal.default_int_handler)}
     for number in ours:
         signal.signal(number, interrupt)
@@ -82,7 +81,7 @@ def heed(end: BaseException) -> None:
 def name_of(end: KeyboardInterrupt) -> str:
     """What the user knows it by: Ctrl-C, SIGTERM, SIGHUP. Beam adds to an exception's text where it passed."""
     name = str(end).partition(" ")[0]
-    return name if name in NAMES[1:] else "Ctrl-C"
+    return name if name in ("SIGTERM", "SIGHUP") else "Ctrl-C"
 
 
 def say(text: str) -> None:

@@ -19,10 +19,6 @@ FnApiRunner. Rerun an interrupted command to resume it.
 """
 
 
-def _check(args: argparse.Namespace) -> None:
-    spec.parse(args)
-
-
 def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options if args.input_storage_options is None else args.input_storage_options
     output = [locations.store(url, args.storage_options, "output") for url in (args.output, args.into) if url]
@@ -104,4 +100,4 @@ def _add_member(options: spec.EmbedOptions, into: str, begun: "BegunJob") -> Non
         say_next(root, version.store)
 
 
-COMMANDS = {"embed": Command(spec.add_arguments, _run, _touches, _check, epilog=EPILOG, takes_beam_options=True)}
+COMMANDS = {"embed": Command(spec.add_arguments, _run, _touches, spec.parse, epilog=EPILOG, takes_beam_options=True)}

@@ -2,7 +2,6 @@
 
 import argparse
 import time
-from importlib.util import find_spec
 from typing import Any
 
 from elmo_store.exports.formats import FORMATS, LAYERS
@@ -37,12 +36,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_embed_option(parser, "take_over")
     add_storage_options(parser, "store and output")
     add_quiet(parser)
-
-
-def _check(args: argparse.Namespace) -> None:
-    if FORMATS[args.format].writer.startswith("hdf5.") and find_spec("h5py") is None:
-        remedy = "pip install '.[export]' in elmo-store's checkout"
-        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
@@ -86,4 +79,4 @@ def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
     return Exit.COMPLETE
 
 
-COMMANDS = {"export": Command(_add_arguments, _run, touches, _check, epilog=EPILOG)}
+COMMANDS = {"export": Command(_add_arguments, _run, touches, epilog=EPILOG)}
