@@ -65,7 +65,7 @@ class Picture:
 
 
 def draw(name: str, figures: StoreFigures) -> Picture:
-    """Draw one picture, which applies to the store. ImportError without Matplotlib, naming the extra."""
+    """Draw one picture, which applies to the store. ImportError without Matplotlib."""
     drawing = PICTURES[name]
     with _style(name):
         figure, numbers = drawing.draw(figures)
@@ -74,10 +74,8 @@ def draw(name: str, figures: StoreFigures) -> Picture:
 
 def _style(name: str) -> AbstractContextManager[None]:
     """The theme."""
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise ImportError("pictures need Matplotlib: pip install '.[plot]' in elmo-store's checkout") from error
+    import matplotlib as mpl
+
     settings: dict[Any, Any] = {
         "svg.fonttype": "none", "svg.hashsalt": name, "font.family": FONT, "font.size": 9.5,
         "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT,

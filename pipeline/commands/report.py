@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
-from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.exit_codes import Exit
 
 REPORT = "report.html"  # in the store's folder, where no other file is named
 EPILOG = """\
@@ -35,10 +35,7 @@ def _run(args: argparse.Namespace) -> int:
     from pipeline.report.page import page
 
     store = locations.open_store(args.store, args.storage_options)
-    try:
-        text = page(gather(store)).encode("utf-8", "backslashreplace")
-    except ImportError as error:
-        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    text = page(gather(store)).encode("utf-8", "backslashreplace")
     if args.output is None:
         store.root.sweep(name=REPORT)  # what a killed command left
         store.root.put(REPORT, text)

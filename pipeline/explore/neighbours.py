@@ -37,13 +37,13 @@ class RowSample:
     def __init__(self, sample: VectorSample, kind: str) -> None:
         n, n_layers, width = len(sample.row), *layers_of(sample.states[:1], kind).shape[1:]
         self.text = replace(sample, states=sample.states[:0])  # tokens, sentences, positions; states are held here in float32
-        self._layers = np.empty((n, n_layers, width), np.float32)
+        self.layers = np.empty((n, n_layers, width), np.float32)  # [n, L+1, 2p]
         self._gram = np.empty((n, n_layers, n_layers), np.float32)
         for first in range(0, n, GRAM_ROWS):
             few = slice(first, first + GRAM_ROWS)
-            self._layers[few] = layers = layers_of(sample.states[few], kind)
+            self.layers[few] = layers = layers_of(sample.states[few], kind)
             self._gram[few] = layers @ layers.transpose(0, 2, 1)
-        self._index = {int(row): index for index, row in enumerate(sample.row)}
+        self.index_of = {int(row): index for index, row in enumerate(sample.row)}  # of a row of the store
         self._asked: tuple[bytes, Float] = (b"", np.empty((0, 0), np.float32))  # the last query, and its products
         self._rows_of: dict[str, list[int]] = {}
         for index, token in enumerate(sample.token):
@@ -52,14 +52,6 @@ class RowSample:
 
     def __len__(self) -> int:
         return len(self.text.row)
-
-    def index_of(self, row: int) -> int | None:
-        return self._index.get(row)
-
-    def layers_at(self, index: int) -> Float:
-        """The layers of one row: [L+1, 2p]."""
-        layers: Float = self._layers[index]
-        return layers
 
     def cosines(self, query: Float, s: Sequence[float]) -> Float:
         """Cosine of the query's mix with every row's: [n]. ``query``: [L+1, 2p]; zero where a mix has no length."""
@@ -74,7 +66,7 @@ class RowSample:
         """Products of the query's layers with each row's: [n, layers²]. Those of the last query are kept."""
         key, products = self._asked
         if key != query.tobytes():
-            rows = self._layers.reshape(-1, query.shape[1])  # one product of two matrices, which BLAS is made for
+            rows = self.layers.reshape(-1, query.shape[1])  # one product of two matrices, which BLAS is made for
             products = (rows @ query.T).reshape(-1, len(query) ** 2)
             self._asked = (query.tobytes(), products)
         return products
@@ -87,7 +79,7 @@ class RowSample:
         ``types``: one row of each word, without that row's word: for layer 0, where all rows of a word are one vector.
         """
         cosines = self.cosines(query, s)
-        left_out = None if without is None else self.index_of(without)
+        left_out = None if without is None else self.index_of.get(without)
         if left_out is not None:
             cosines[self._rows_of[self.text.token[left_out]] if types else left_out] = -2
         rows = self._first_of_each if types else np.arange(len(self))
@@ -105,5 +97,5 @@ class RowSample:
 
     def mixed(self, indices: Int, s: Sequence[float]) -> Float:
         """Σ s_k h_k of some rows: [len(indices), 2p]."""
-        mixed: Float = np.einsum("k,nkd->nd", np.asarray(s, np.float32), self._layers[indices])
+        mixed: Float = np.einsum("k,nkd->nd", np.asarray(s, np.float32), self.layers[indices])
         return mixed

@@ -218,8 +218,8 @@ class ExplorerService:
             if colon:
                 return None, layers_of(self._own[key].rows[int(position)][None], self._kind)[0]
             row = int(key)
-            if self._sample is not None and (index := self._sample.index_of(row)) is not None:
-                return row, self._sample.layers_at(index)
+            if self._sample is not None and (index := self._sample.index_of.get(row)) is not None:
+                return row, self._sample.layers[index]
             return row, layers_of(self._store.read(rows=slice(row, row + 1)), self._kind)[0]
         except (ValueError, IndexError, KeyError, OverflowError) as error:
             raise ValueError(f"there is no token {token[:40]}") from error

@@ -8,10 +8,10 @@ JOIN_SECONDS = 2.0  # that a look under way may hold up a command whose job has 
 
 
 @contextmanager
-def repeated(look: Callable[[], object], seconds: float, name: str) -> Iterator[threading.Thread]:
+def repeated(look: Callable[[], object], seconds: float, name: str) -> Iterator[None]:
     """Call ``look``, which raises nothing, in a thread while the block runs: at once, every ``seconds``, a last time at the end.
 
-    Yields the thread. It is alive after the block if a look takes longer than `JOIN_SECONDS`; nobody waits for that one.
+    Nobody waits for a look that takes longer than `JOIN_SECONDS` at the end.
     """
     ended = threading.Event()
 
@@ -24,7 +24,7 @@ def repeated(look: Callable[[], object], seconds: float, name: str) -> Iterator[
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     try:
-        yield thread
+        yield
     finally:
         ended.set()
         thread.join(JOIN_SECONDS)

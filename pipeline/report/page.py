@@ -19,7 +19,7 @@ STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
 def page(figures: StoreFigures) -> str:
-    """The whole report. ImportError without Matplotlib, naming the extra."""
+    """The whole report. ImportError without Matplotlib."""
     name = figures.url.rstrip("/").rpartition("/")[2] or figures.url
     sections = [
         ("vectors", "The vectors", sampled(figures), ("similarity", "norms")),

@@ -44,17 +44,17 @@ def test_neighbours_by_any_mix_are_those_of_the_mixed_vectors(
     s = data.draw(st.lists(shares, min_size=layers + 1, max_size=layers + 1).filter(lambda one: sum(one) > 0))
     row = data.draw(st.integers(0, n - 1))
     sample = RowSample(made, "states")
-    assert np.allclose(sample.layers_at(row), layers_of(made.states[row][None], "states")[0])
+    assert np.allclose(sample.layers[row], layers_of(made.states[row][None], "states")[0])
     mixed = mixed_by_hand(made.states, s)
     sizes = np.linalg.norm(mixed, axis=1)
     cosines = mixed @ mixed[row] / np.maximum(sizes * sizes[row], 1e-12)
     plain = sizes > 1e-2  # where terms all but cancel, float32 has few digits left
-    assert np.allclose(sample.cosines(sample.layers_at(row), s)[plain], cosines[plain], atol=5e-3)
-    indices, near = sample.nearest(sample.layers_at(row), s, 5, row)
+    assert np.allclose(sample.cosines(sample.layers[row], s)[plain], cosines[plain], atol=5e-3)
+    indices, near = sample.nearest(sample.layers[row], s, 5, row)
     assert len(indices) == len(near) == min(5, n - 1)
     assert row not in indices
     assert near.tolist() == sorted(near.tolist(), reverse=True)
-    assert np.allclose(near, sample.cosines(sample.layers_at(row), s)[indices])
+    assert np.allclose(near, sample.cosines(sample.layers[row], s)[indices])
     assert np.allclose(sample.mixed(np.arange(n), s), mixed, atol=5e-2)
 
 
