@@ -226,7 +226,7 @@ def claim(
         return None, None
     if existing is not None and (orphan := adopted(root, terms)) is not None:
         return orphan, None
-    with _no_empty_folders(root):
+    with _writing(root):
         holder = take_lease(root, terms)
         try:
             existing = look()
@@ -242,16 +242,21 @@ def claim(
 
 
 @contextmanager
-def _no_empty_folders(root: Root) -> Iterator[None]:
-    """If the block fails, remove the folders that it made down to ``root`` of a local disk and left empty."""
+def _writing(root: Root) -> Iterator[None]:
+    """If the block fails, remove the folders that it made down to ``root`` of a local disk and left empty.
+
+    CommandError if the output can't be written.
+    """
     path = Path(root.path())
     missing = [folder for folder in (path, *path.parents) if not folder.exists()] if root.is_local else []
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):  # something was written
             for folder in missing:
                 folder.rmdir()
+        if isinstance(error, OSError):
+            raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
         raise
 
 
