@@ -34,10 +34,11 @@ def steps(rehearse: bool) -> list[Step]:
     job = ("benchmarks.job", "--precision", "bfloat16", "--device", device, "--shape", shape, "--tokens", tokens, "--runs", "1")
     tests = "tests/model/engine/test_engine_cuda.py"
     engine = ("benchmarks.engine", "--device", device, "--tokens", tokens, "--shape", "small" if rehearse else shape)
+    once = ("--repeats", "1", "--precision", "float32") if rehearse else ()
     few = ("--lanes", "4", "--batches", "1") if rehearse else ()
     return [
         Step("tests", 5, ("pytest", "-n0", "-q", "-rs", tests, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))),
-        Step("engine", 5, engine),
+        Step("engine", 5, (*engine, *once)),
         Step("job", 3, job),
         Step("job-int8", 2, (*job, "--dtype=int8")),
         Step("job-text", 2, (*job, "--input-format=text")),

@@ -102,18 +102,25 @@ def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: Callable[
     root = output_root(options, runner)
     with opened_input(options) as source:
         check_input(source, root)
-        model = loading()
-        options = decided(options, runner)
-        place = place_of(options, root, new_manifest(options, source, model), model)
+        place, asked = open_job(options, runner, root, source, loading())
         if place.is_done:
             return BegunJob(place.root, place.manifest)
         terms = LeaseTerms(
             is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner)
         )
-        start = partial(_put_start, place, job_of(options, runner, place, source), source, terms)
+        start = partial(_put_start, place, asked, source, terms)
         files = describe_files(source.splits)
         holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=options.overwrite)
         return BegunJob(place.root, place.manifest, job, holder)
+
+
+def open_job(
+    options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: JobModel
+) -> tuple[StorePlace, Job]:
+    """Where a job writes that is asked for, and what its workers get; nothing is written. CommandError as of `begin_job`."""
+    options = decided(options, runner)
+    place = place_of(options, root, new_manifest(options, source, model), model)
+    return place, job_of(options, runner, place, source)
 
 
 def _put_start(

@@ -27,9 +27,9 @@ LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunn
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
 DEFAULTS: Mapping[str, Sequence[str]] = {  # what is given later counts
     # Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
-    # A worker is kept for the next stage, which would import everything anew. So is one that died: what comes after 3 s, as
+    # A worker is kept for the next stage, which would import everything anew. So is one that died: what comes after 7 s, as
     # deploy/flink/config.yaml has it, gets another one.
-    "FlinkRunner": ["--execution_mode_for_batch=BATCH_FORCED", "--environment_cache_millis=1500"],
+    "FlinkRunner": ["--execution_mode_for_batch=BATCH_FORCED", "--environment_cache_millis=5000"],
     # One process a machine (not one a vCPU) and one thread in it (not 12): it holds one model, whose engine uses every core.
     "DataflowRunner": ["--experiments=no_use_multiple_sdk_containers", "--number_of_worker_harness_threads=1"],
 }

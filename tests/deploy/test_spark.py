@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from pipeline.cli.exit_codes import Exit
+from pipeline.runners.beam_options import SPARK_CACHE_MILLIS
 from tests.clusters.engine import environment_options
 from tests.clusters.processes import wait_until
 from tests.clusters.spark import SparkCluster
@@ -19,6 +20,7 @@ from tests.pipeline.support import digests
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 N_WORKERS = 2
+KEPT = f"--environment_cache_millis={SPARK_CACHE_MILLIS}"  # as the command has it for its own program of a worker
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    process = started(embed_arguments(store, *spark.beam_options(), *environment_options(gate.program)))
+    process = started(embed_arguments(store, *spark.beam_options(), *environment_options(gate.program), KEPT))
     worker, *_ = gate.wait_held(N_WORKERS, process)
     known = set(python_workers(spark))
     os.kill(worker, signal.SIGKILL)  # as the kernel does where memory is short
@@ -88,7 +90,7 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    held = embed_arguments(store, *spark.beam_options(), *environment_options(gate.program))
+    held = embed_arguments(store, *spark.beam_options(), *environment_options(gate.program), KEPT)
     first = started(held)
     gate.wait_held(N_WORKERS, first)
     second = started([*held, "--take-over"])

@@ -46,9 +46,9 @@ def test_a_worker_starts_from_what_beam_would_stage(
     staged = [Path(artifact.type_payload.decode(errors="replace").strip("\n\x00")).name for artifact in resources]
     (archive,) = [path for path in tmp_path.iterdir() if path.name.endswith((".tar.gz", ".whl"))]
     assert any("workflow" in name or "elmo" in name for name in [*staged, archive.name])
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     python = str(tmp_path / "env" / "bin" / "python")
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
     clean = {**os.environ, "PYTHONPATH": ""}
     subprocess.run([*pip, str(archive)], check=True, env=clean, timeout=200)
     # The requirements themselves take minutes to install: this environment's own copies of them stand in their place.
