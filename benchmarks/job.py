@@ -18,7 +18,7 @@ from pathlib import Path
 import elmo_store as stores
 from benchmarks.shared.support import Measured, Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.shared.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from model.engine.embedder import Embedder, EngineSettings
 from model.files.registry import load_model
 from model.warm import compute_warm
@@ -31,7 +31,7 @@ def run_job(inputs: list[str], options: list[str], output: Path) -> tuple[Measur
     """Run ``embed`` once; the sums are of the shards' markers."""
     measured = run_measured("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
     store = stores.open(str(output))
-    read = (read_marker(store.root, shard) for shard in range(store.manifest.sizes.shards))
+    read = (read_marker(store.root, ShardMarker, shard) for shard in range(store.manifest.sizes.shards))
     return measured, stat_sums([marker for marker in read if marker is not None])
 
 

@@ -10,7 +10,7 @@ from elmo_store.errors import StoreError, StoreIncompleteError, StoreNotFoundErr
 from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import marked_shards
+from elmo_store.format.markers import marked
 from elmo_store.reading.collection import CollectionReader
 from elmo_store.reading.opening import opened_store
 from elmo_store.reading.store import StoreReader
@@ -146,7 +146,7 @@ def open(
     if version is not None:
         raise StoreError(f"{root} is a store, which has no versions: leave version={version} out")
     if not manifest.complete and not incomplete_ok:
-        done = len(marked_shards(root))
+        done = len(marked(root, layout.SHARDS))
         of = f"{done} of {manifest.counts.shards} shards are written" if manifest.counts else "its input is being read"
         raise StoreIncompleteError(
             f"the store at {root} is not complete ({of}): run the command that started it again to continue it, "

@@ -8,33 +8,29 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import (
     AnyMarker,
     IdsMarker,
+    M,
     ObjectRecord,
     PartGroupMarker,
     ShardMarker,
     checksum,
     marked,
     object_fault,
-    read_ids_marker,
     read_marker,
-    read_part_group_marker,
     stamped_objects,
 )
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.data import comparable
-from elmo_store.storage.root import Root
 
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a kind: a manifest may speak of any number of objects
 THREADS = 8
-
-M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
 
 @dataclass(frozen=True)
@@ -114,9 +110,9 @@ class _Check:
         m = self._manifest
         with ThreadPoolExecutor(THREADS) as pool:
             self._compare(pool, [(record, "") for record in m.objects])
-            shards = self._markers(pool, layout.SHARDS, self._shards_to_read(), read_marker)
-            groups = self._markers(pool, layout.PART_GROUPS, marked(self._root, layout.PART_GROUPS), read_part_group_marker)
-            tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
+            shards = self._markers(pool, ShardMarker, self._shards_to_read())
+            groups = self._markers(pool, PartGroupMarker, marked(self._root, layout.PART_GROUPS))
+            tables = self._markers(pool, IdsMarker, marked(self._root, layout.IDS))
             named: list[AnyMarker] = [*shards, *groups, *tables]
             records = [record for marker in named for record in marker.objects]
             self._compare(pool, [stamped for marker in named for stamped in stamped_objects(marker)])
@@ -143,15 +139,15 @@ class _Check:
             without = FAULTS_SHOWN
         return sorted([*written, *islice((shard for shard in range(n) if shard not in written), without)])
 
-    def _markers(self, pool: Any, folder: str, numbers: Iterable[int], read: Callable[[Root, int], M | None]) -> list[M]:
+    def _markers(self, pool: Any, kind: type[M], numbers: Iterable[int]) -> list[M]:
         """The markers of these numbers that can be read; a fault for each of the others."""
 
         def marker_or_fault(number: int) -> M | Fault:
             try:
-                marker = read(self._root, number)
+                marker = read_marker(self._root, kind, number)
             except StoreError as error:
                 return Fault(str(error))
-            return marker or Fault(f"{self._root.url(f'{folder}/{number:05d}.json')} is missing", missing=True)
+            return marker or Fault(f"{self._root.url(kind.at(number))} is missing", missing=True)
 
         results = list(pool.map(marker_or_fault, numbers))
         self._faults += [result for result in results if isinstance(result, Fault)]

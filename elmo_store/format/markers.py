@@ -8,10 +8,10 @@ hash at the marker's end covers both.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from msgspec import Meta
 
@@ -54,6 +54,8 @@ class ShardMarker:
     ``plan`` names what its writer had planned; ``stats`` are of its run alone, for progress, summary and finishing.
     """
 
+    at: ClassVar[Callable[[int], str]] = layout.shard_marker
+
     shard: Count
     first_row: Count
     n_rows: Count
@@ -82,6 +84,8 @@ class PartRange:
 class PartGroupMarker:
     """Consecutive parts are written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
 
+    at: ClassVar[Callable[[int], str]] = layout.part_group_marker
+
     stretch: Count
     parts: tuple[PartRange, ...]
     objects: tuple[ObjectRecord, ...]
@@ -98,6 +102,8 @@ class PartGroupMarker:
 class IdsMarker:
     """Id tables ``first_table … first_table + n_tables`` are written."""
 
+    at: ClassVar[Callable[[int], str]] = layout.ids_marker
+
     number: Count
     first_table: Count
     n_tables: Count
@@ -112,7 +118,7 @@ class IdsMarker:
 
 
 AnyMarker = ShardMarker | PartGroupMarker | IdsMarker
-M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
+M = TypeVar("M", bound=AnyMarker)
 
 
 def write_marker(root: Root, marker: AnyMarker) -> None:
@@ -141,22 +147,9 @@ def _seal(head: bytes) -> bytes:
     return f',\n  "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'.encode()
 
 
-def read_marker(root: Root, shard: int) -> ShardMarker | None:
-    """The marker of shard ``shard``, None without one. ShardCorruptError if it can't be read or speaks of another shard."""
-    return _read(root, layout.shard_marker(shard), ShardMarker)
-
-
-def read_part_group_marker(root: Root, stretch: int) -> PartGroupMarker | None:
-    """The marker of stretch ``stretch``, None without one. ShardCorruptError if it can't be read or speaks of another one."""
-    return _read(root, layout.part_group_marker(stretch), PartGroupMarker)
-
-
-def read_ids_marker(root: Root, number: int) -> IdsMarker | None:
-    """The ``number``-th marker of id tables, None without one. ShardCorruptError if it can't be read or speaks of others."""
-    return _read(root, layout.ids_marker(number), IdsMarker)
-
-
-def _read(root: Root, rel: str, kind: type[M]) -> M | None:
+def read_marker(root: Root, kind: type[M], number: int) -> M | None:
+    """The ``number``-th marker of a kind, None without one. ShardCorruptError if it can't be read or is another's."""
+    rel = kind.at(number)
     try:
         data = root.get(rel, MOST_JSON_BYTES)
         value = parse_json(data)
@@ -173,11 +166,6 @@ def _read(root: Root, rel: str, kind: type[M]) -> M | None:
     if marker.path != rel:
         raise ShardCorruptError(f"{root.url(rel)} is a copy of {marker.path}: remove it and run the job again")
     return marker
-
-
-def marked_shards(root: Root) -> list[int]:
-    """Numbers of the shards that have a marker, from one listing, sorted; the markers are not read."""
-    return marked(root, layout.SHARDS)
 
 
 def marked(root: Root, folder: str) -> list[int]:
@@ -241,8 +229,3 @@ def run_digest(markers: Iterable[AnyMarker]) -> str:
 def checksum_of_runs(digests: Iterable[str]) -> str:
     """SHA-256 over the digests of the runs, in order: of the lines ``digest LF``."""
     return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
-
-
-def total_bytes(markers: Sequence[ShardMarker]) -> int:
-    """Bytes of all objects of the shards."""
-    return sum(record.bytes for marker in markers for record in marker.objects)

@@ -24,7 +24,7 @@ from elmo_store.format import layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import HashTables, UInt64
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import PartRange, marked, read_part_group_marker
+from elmo_store.format.markers import PartGroupMarker, PartRange, marked, read_marker
 from elmo_store.storage.data import ShortReadError
 from elmo_store.storage.parquet_files import (
     GroupsOf,
@@ -395,7 +395,7 @@ class SentenceTable:
     def _read_parts(self) -> list[PartRange]:
         if self._manifest.complete:
             return read_index(self._root, self._manifest)
-        markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
+        markers = [read_marker(self._root, PartGroupMarker, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
 
     def _read_footers(self, holding: list[int]) -> list[_PartFooter]:

@@ -12,7 +12,7 @@ from elmo_store.errors import ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.ids import UInt64
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.format.texts import cut_bytes
 from elmo_store.reading.opening import Watch
 from elmo_store.reading.row_readers import Job, RowReader, Stored, row_reader
@@ -209,7 +209,7 @@ class StoreReader(Readable):
         readers, size = self._now, self.manifest.shard_rows
         shards = {shard for first, stop in spans if first < stop for shard in range(first // size, (stop - 1) // size + 1)}
         for shard in sorted(shards - readers.marked):
-            if read_marker(self.root, shard) is None:
+            if read_marker(self.root, ShardMarker, shard) is None:
                 raise ShardMissingError(
                     f"{self.root.url(layout.shard_marker(shard))} is missing: shard {shard} is not written yet; "
                     "run the job again to continue it"

@@ -15,9 +15,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.format import layout
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
-from elmo_store.format.markers import marked_shards
+from elmo_store.format.markers import marked
 from elmo_store.format.words import WordLimit
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import Process
@@ -147,7 +148,7 @@ def _put_start(
     write_tasks(root, tasks)
     source.put_stdin(root)
     root.remove_tree(BAD)  # of an earlier run
-    if job.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
+    if job.device != "cpu" and not marked(root, layout.SHARDS):  # nothing is bound to what a worker said it has
         root.remove(DEVICE)
     put_start(root, n_pieces=len(tasks), waits=terms.waits)
     if terms.local and job.workers == 1:

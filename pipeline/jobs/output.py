@@ -23,9 +23,9 @@ from elmo_store.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from elmo_store.format.layout import ENDED, FOLDERS, MANIFEST, WORK, is_ours
+from elmo_store.format.layout import ENDED, FOLDERS, MANIFEST, SHARDS, WORK, is_ours
 from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, write_manifest
-from elmo_store.format.markers import marked_shards
+from elmo_store.format.markers import marked
 from elmo_store.reading.opening import REPLACE_SECONDS
 from elmo_store.storage import lease
 from elmo_store.storage.failures import retry
@@ -104,7 +104,7 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
     """
     different = differences(existing, now)
     mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
-    if mended and different and not existing.complete and not marked_shards(root):
+    if mended and different and not existing.complete and not marked(root, SHARDS):
         return True
     if different and not existing.complete and problem_of(root).get("kind") == REFUSED:  # of its input
         return False

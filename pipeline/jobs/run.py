@@ -16,9 +16,9 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import LeaseLostError, StoreError
-from elmo_store.format.layout import WORK
+from elmo_store.format.layout import SHARDS, WORK
 from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.markers import marked_shards
+from elmo_store.format.markers import marked
 from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
@@ -180,7 +180,7 @@ def stopped(holder: LeaseHolder, job: SubmittedJob | None, by: str) -> bool:
 def kept(root: Root) -> str:
     """How much of the job on ``root`` is there, after a colon; "" as long as nothing is planned."""
     try:
-        return f": {len(marked_shards(root)):,} of {int(root.get_json(PLAN)['n_shards']):,} shards kept"
+        return f": {len(marked(root, SHARDS)):,} of {int(root.get_json(PLAN)['n_shards']):,} shards kept"
     except (OSError, StoreError, ValueError, KeyError):
         return ""
 

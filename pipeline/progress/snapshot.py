@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.format.layout import MANIFEST
-from elmo_store.format.markers import marked_shards
+from elmo_store.format.layout import MANIFEST, SHARDS
+from elmo_store.format.markers import marked
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, quantity
 from transforms.runtime.work import PLAN, PROBLEM, READ, START, STOPPED
@@ -107,7 +107,7 @@ class ProgressReader:
 
     def _computing(self, start: dict[str, Any], plan: dict[str, Any], manifest: dict[str, Any]) -> Snapshot:
         n_tokens, n_shards, n_rows = (int(plan[name]) for name in ("n_tokens", "n_shards", "n_rows"))
-        shards = min(len(marked_shards(self._root)), n_shards)
+        shards = min(len(marked(self._root, SHARDS)), n_shards)
         rows = min(shards * int(manifest.get("shard_rows", 1)), n_rows)
         tokens = round(n_tokens * rows / n_rows) if n_rows else 0
         return Snapshot(

@@ -19,7 +19,7 @@ from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 import elmo_store
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.format import layout
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.storage.root import Root
 from model.errors import OptionsError, WeightsError
@@ -133,7 +133,7 @@ def test_columns_of_another_type(store: Written, rel: str) -> None:
 OPEN_BY: dict[str, Callable[[str], Any]] = {
     layout.MANIFEST: elmo_store.open,
     layout.version(1): elmo_store.open,
-    layout.shard_marker(0): lambda url: read_marker(Root(url), 0),
+    layout.shard_marker(0): lambda url: read_marker(Root(url), ShardMarker, 0),
     f"{layout.ZARR}/zarr.json": lambda url: Root(url).get_json(f"{layout.ZARR}/zarr.json"),
     "weights.json": lambda url: read_weight_sets(f"{url}/weights.json"),
     "options.json": lambda url: read_options(f"{url}/options.json"),

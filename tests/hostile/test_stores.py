@@ -15,7 +15,7 @@ from elmo_store.checking.verify import verify
 from elmo_store.errors import ManifestError, ShardCorruptError, StoreError, WeightSetError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Counts, Manifest, own_sha256, read_manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.root import Root
 from pipeline.jobs.output import clear
 from tests.store.deep import all_faults
@@ -88,7 +88,7 @@ def test_markers_that_are_none(store: Written, what: str) -> None:
     BAD_MARKERS[what](value)
     store.root.put(rel, sealed_again(value))
     with pytest.raises(ShardCorruptError, match=rf"{rel} is (not a marker|a copy)"):
-        read_marker(store.root, 0)
+        read_marker(store.root, ShardMarker, 0)
     assert any(rel in fault.text for fault in verify(elmo_store.open(store.root.url())).faults)
 
 
@@ -96,7 +96,7 @@ def test_markers_that_are_none(store: Written, what: str) -> None:
 def test_a_marker_that_is_no_object(store: Written, data: bytes) -> None:
     store.root.put(layout.shard_marker(0), data)
     with pytest.raises(ShardCorruptError, match=layout.shard_marker(0)):
-        read_marker(store.root, 0)
+        read_marker(store.root, ShardMarker, 0)
 
 
 def folder_in_place_of(root: Root, rel: str) -> None:

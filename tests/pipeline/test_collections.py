@@ -15,7 +15,7 @@ from numcodecs import Zstd  # type: ignore[import-untyped]
 import elmo_store
 from elmo_store.collecting import collect
 from elmo_store.format import layout
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
@@ -53,7 +53,7 @@ def embed_into(name: Path, model: Path, *arguments: str) -> int:
 
 def sums(store: StoreReader) -> dict[str, int]:
     """Of the markers of a store's shards."""
-    markers = [read_marker(Root(store.url), shard) for shard in range(store.manifest.sizes.shards)]
+    markers = [read_marker(Root(store.url), ShardMarker, shard) for shard in range(store.manifest.sizes.shards)]
     return {
         name: sum(int(marker.stats.get(name, 0)) for marker in markers if marker)
         for name in ("known_sentences", "known_rows", "tokens", "engine_rows")

@@ -12,7 +12,7 @@ import pytest
 import elmo_store
 from elmo_store.errors import StoreIncompleteError
 from elmo_store.format.layout import FORMS, zarr_states_shard
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.root import Root
 from model.engine import products
 from model.engine.embedder import Embedder
@@ -231,7 +231,7 @@ def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
     assert "rerun the same command to resume" in said
     root = Root(out)
     n = json.loads((out / "elmo_store.json").read_text())["counts"]["shards"]
-    assert [k for k in range(n) if read_marker(root, k) is None] == [2]
+    assert [k for k in range(n) if read_marker(root, ShardMarker, k) is None] == [2]
     before = {k: (out / zarr_states_shard(k)).stat().st_mtime_ns for k in range(n) if k != 2}
     with pytest.raises(StoreIncompleteError):
         elmo_store.open(str(out))

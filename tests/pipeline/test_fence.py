@@ -15,7 +15,7 @@ import elmo_store
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest
-from elmo_store.format.markers import PartRange, read_marker
+from elmo_store.format.markers import PartRange, ShardMarker, read_marker
 from elmo_store.storage import local_disk
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import (
@@ -115,7 +115,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     lease = read_lease(root)
     assert lease is not None
     assert lease.run == "theirs"
-    assert read_marker(root, 2) is None
+    assert read_marker(root, ShardMarker, 2) is None
     assert not read_manifest(root).complete
     assert root.size("_work/problem.json") is None  # that is the other run's to say
 

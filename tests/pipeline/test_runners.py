@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
@@ -142,5 +142,5 @@ def test_after_kill_9_half_way_the_same_command_finishes_what_is_missing(corpus:
     assert done == {path: path.stat().st_mtime_ns for path in done}
     assert main(whole) == Exit.COMPLETE
     assert digests(tmp_path / "store") == digests(tmp_path / "whole")
-    assert read_marker(Root(tmp_path / "store"), 0) is not None
+    assert read_marker(Root(tmp_path / "store"), ShardMarker, 0) is not None
     assert not list((tmp_path / "store").rglob(".writing-*"))  # of objects that the dead process had begun

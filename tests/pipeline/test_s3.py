@@ -14,7 +14,7 @@ import pytest
 import elmo_store
 from elmo_store.format.layout import SENTENCE_INDEX
 from elmo_store.format.manifest import write_manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.lease import LEASE, LEASES
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
@@ -149,6 +149,6 @@ def test_keys_in_the_options_reach_workers_that_have_none_and_stand_nowhere(
     given = ["--storage-options", json.dumps(options), "--workers", "2"]
     assert embed(url, *given, inputs=[remote_corpus]) == Exit.COMPLETE
     root = Root(url, options)
-    workers = {str(marker.stats["worker"]) for k in range(6) if (marker := read_marker(root, k))}
+    workers = {str(marker.stats["worker"]) for k in range(6) if (marker := read_marker(root, ShardMarker, k))}
     assert not any(worker.endswith(f":{os.getpid()}") for worker in workers)  # other processes than this one
     assert not [name for name in root.list() if b"of-ours" in root.get(name)]

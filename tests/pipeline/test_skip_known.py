@@ -8,7 +8,7 @@ import pytest
 
 import elmo_store
 from elmo_store.format import layout
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
@@ -83,10 +83,10 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     assert embed_into(name, tiny_model, other) == Exit.COMPLETE  # meanwhile
     (unfinished,) = before - {member.name for member in opened(name).version.members}
     root = Root(str(name / layout.member(unfinished)))
-    marker = read_marker(root, 0)
+    marker = read_marker(root, ShardMarker, 0)
     assert marker is not None
     assert embed_into(name, tiny_model, both, "--skip-known") == Exit.COMPLETE
-    resumed = read_marker(root, 0)
+    resumed = read_marker(root, ShardMarker, 0)
     assert resumed is not None
     assert resumed.stats["finished"] == marker.stats["finished"]  # the shard was kept
     assert {folder.name for folder in (name / layout.MEMBERS).iterdir()} > before

@@ -10,7 +10,7 @@ import elmo_store
 from elmo_store.errors import AmbiguousIdError
 from elmo_store.format.layout import SENTENCE_INDEX, shard_marker
 from elmo_store.format.manifest import read_manifest
-from elmo_store.format.markers import ObjectRecord, ShardMarker, read_marker, total_bytes
+from elmo_store.format.markers import ObjectRecord, ShardMarker, read_marker
 from elmo_store.storage.data import Data
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.root import Root
@@ -29,8 +29,12 @@ def marker(shard: int, tokens: int, **stats: float | int | str) -> ShardMarker:
 
 
 def markers_of(root: Root) -> list[ShardMarker]:
-    read = [read_marker(root, shard) for shard in range(read_manifest(root).sizes.shards)]
+    read = [read_marker(root, ShardMarker, shard) for shard in range(read_manifest(root).sizes.shards)]
     return [marker for marker in read if marker is not None]
+
+
+def total_bytes(markers: list[ShardMarker]) -> int:
+    return sum(record.bytes for marker in markers for record in marker.objects)
 
 
 def test_sums_are_over_shards() -> None:

@@ -24,7 +24,7 @@ from elmo_store.errors import (
 )
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256, read_manifest, write_manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.root import Root
 from tests.store.support import Written, make_manifest, make_store
@@ -357,13 +357,13 @@ def test_verify_looks_at_everything_else_too(written: Written, name: str, data: 
 def test_a_damaged_marker(written: Written, data: bytes) -> None:
     written.root.put(layout.shard_marker(1), data)
     with pytest.raises(ShardCorruptError, match=r"_shards/00001\.json"):
-        read_marker(written.root, 1)
+        read_marker(written.root, ShardMarker, 1)
 
 
 def test_a_marker_under_anothers_name(written: Written) -> None:
     written.root.put(layout.shard_marker(1), written.root.get(layout.shard_marker(2)))
     with pytest.raises(ShardCorruptError, match=r"is a copy of _shards/00002\.json"):
-        read_marker(written.root, 1)
+        read_marker(written.root, ShardMarker, 1)
     assert json.loads(written.root.get(layout.shard_marker(2)))["shard"] == 2
 
 

@@ -15,7 +15,7 @@ import elmo_store
 from elmo_store.errors import ShardMissingError, StoreReplacedError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest, write_manifest
-from elmo_store.format.markers import read_part_group_marker
+from elmo_store.format.markers import PartGroupMarker, read_marker
 from elmo_store.reading import opening, row_readers
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
@@ -198,4 +198,4 @@ def test_a_job_that_copies_from_a_store_notices(tmp_path: Path) -> None:
     overwrite(url)
     for root in (source, pickle.loads(pickle.dumps(source))):
         with pytest.raises(StoreReplacedError, match=AGAIN):
-            copy_marked(read_part_group_marker(root, 0), root, Root(tmp_path / "target"), "plan")
+            copy_marked(read_marker(root, PartGroupMarker, 0), root, Root(tmp_path / "target"), "plan")

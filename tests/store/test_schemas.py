@@ -89,7 +89,7 @@ def test_markers_that_are_none(tmp_path: Path, change: dict[str, Any]) -> None:
     assert list(validator("markers").iter_errors(value))
     root.put(layout.shard_marker(0), sealed({name: member for name, member in value.items() if name != "sha256"}))
     with pytest.raises(StoreError, match=rf"00000\.json is not a marker \({next(iter(change))}"):
-        read_marker(root, 0)
+        read_marker(root, ShardMarker, 0)
     sound = json.loads(sealed(asdict(PartGroupMarker(0, (), ()))))
     assert not list(validator("markers").iter_errors(sound))
     del sound["sha256"]

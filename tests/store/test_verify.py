@@ -20,13 +20,13 @@ from elmo_store.errors import ManifestError, ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, read_manifest, write_manifest
 from elmo_store.format.markers import (
+    IdsMarker,
     ObjectRecord,
+    PartGroupMarker,
     ShardMarker,
     checksum,
     marked,
-    read_ids_marker,
     read_marker,
-    read_part_group_marker,
     write_marker,
 )
 from elmo_store.forms import zarr_form
@@ -45,12 +45,11 @@ def make(folder: Path, **settings: Any) -> Written:
 def resign(root: Root) -> None:
     """Make every marker and the manifest say of each object what it is now, as somebody who wrote it by hand would."""
     markers: dict[str, list[Any]] = {}
-    for folder, read in (
-        (layout.SHARDS, read_marker), (layout.PART_GROUPS, read_part_group_marker), (layout.IDS, read_ids_marker)
-    ):  # fmt: skip
+    kinds: dict[str, Any] = {layout.SHARDS: ShardMarker, layout.PART_GROUPS: PartGroupMarker, layout.IDS: IdsMarker}
+    for folder, kind in kinds.items():
         markers[folder] = []
         for number in marked(root, folder):
-            marker: Any = read(root, number)
+            marker: Any = read_marker(root, kind, number)
             there = [record.path for record in marker.objects if root.exists(record.path)]
             marker = replace(marker, objects=tuple(ObjectRecord.of(path, root.get(path)) for path in there))
             write_marker(root, marker)
@@ -119,13 +118,13 @@ def test_any_flipped_bit_of_a_marker_is_found(tmp_path: Path) -> None:
     stats: dict[str, float | str] = {"seconds_reading": 1e-05, "tokens": 3.0, "worker": "host:1", "stamps": "1-2\n3-4"}
     write_marker(root, ShardMarker(0, 0, 3, (ObjectRecord("a", 1, "0" * 8),), "plan", stats))
     whole = root.get(layout.shard_marker(0))
-    assert read_marker(root, 0) is not None
+    assert read_marker(root, ShardMarker, 0) is not None
     for place in range(8 * len(whole)):
         flipped = bytearray(whole)
         flipped[place // 8] ^= 1 << (place % 8)
         (tmp_path / layout.shard_marker(0)).write_bytes(flipped)
         with pytest.raises(ShardCorruptError, match=layout.shard_marker(0)):
-            read_marker(root, 0)
+            read_marker(root, ShardMarker, 0)
 
 
 def _swap(columns: dict[str, list[Any]], name: str, a: int, b: int) -> None:

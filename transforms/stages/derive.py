@@ -18,7 +18,7 @@ from apache_beam.pvalue import TaggedOutput
 from elmo_store.errors import LeaseLostError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.markers import marked, read_ids_marker, read_part_group_marker
+from elmo_store.format.markers import IdsMarker, PartGroupMarker, marked, read_marker
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.reading.collection import CollectionReader, rejects_in
@@ -77,7 +77,8 @@ def put_texts(task: TextTask, source: StoreReader, target: Root) -> Outcome:
     """A part group, or a run of id tables: a store's own as they are, a collection's numbered over all its members."""
     (folder, number), manifest, plan = task, read_manifest(target), str(target.get_json(PLAN)["id"])
     if not isinstance(source, CollectionReader):
-        marker = (read_part_group_marker if folder == layout.PART_GROUPS else read_ids_marker)(source.root, number)
+        kind: type[PartGroupMarker | IdsMarker] = PartGroupMarker if folder == layout.PART_GROUPS else IdsMarker
+        marker = read_marker(source.root, kind, number)
         retry(partial(copy_marked, marker, source.root, target, plan), local=source.root.is_local)
         return Outcome()
     if folder == layout.PART_GROUPS:

@@ -28,7 +28,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from elmo_store.writer import write_shard
@@ -220,7 +220,7 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
     failed: list[Outcome] = []
     for task in tasks:
         try:
-            marker = marker_of_plan(read_marker, work.root, task.shard, work.plan)
+            marker = marker_of_plan(work.root, ShardMarker, task.shard, work.plan)
             if marker is None or marker.stats.get("run") != work.run_id:  # otherwise of an attempt that its runner lost
                 text = read_shard(work.read_part, task, work.manifest.boundaries)
                 texts.append(text if work.known is None else work.known.of(text))

@@ -6,10 +6,9 @@ of a few hundred shards. Finishing again is harmless: every step overwrites what
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import apache_beam as beam
 
@@ -32,15 +31,13 @@ from elmo_store.format.markers import (
     CHECKSUM_RUN,
     REPEATED_IDS,
     IdsMarker,
+    M,
     PartGroupMarker,
     ShardMarker,
-    read_ids_marker,
     read_marker,
-    read_part_group_marker,
     run_digest,
     stamped_fault,
     stamped_objects,
-    total_bytes,
 )
 from elmo_store.storage.root import Root
 from elmo_store.writer import complete_store
@@ -51,7 +48,6 @@ from transforms.runtime.work import PLAN, START, SUMMARY
 from transforms.stages.plan import IO_THREADS, ShardTask, grouped, marker_of_plan
 
 ID_RUNS_OF_TASK = 16  # runs of id tables that one task looks at
-M = TypeVar("M", PartGroupMarker, IdsMarker)
 
 
 def finish_store(root: Root) -> beam.PTransform:
@@ -79,7 +75,7 @@ def done_shards(root: Root, plan: str, shards: Sequence[int], *, stamps: bool) -
     """
 
     def valid(shard: int) -> ShardMarker | None:
-        marker = marker_of_plan(read_marker, root, shard, plan)
+        marker = marker_of_plan(root, ShardMarker, shard, plan)
         objects = stamped_objects(marker) if marker else []
         faulty = any(stamped_fault(root, record, stamp if stamps else "") for record, stamp in objects)
         return None if faulty else marker
@@ -130,7 +126,7 @@ def check(task: CheckTask, root: Root) -> Outcome:
         digests=((task.first, run_digest(done.values())),),
         n_missing=len(missing),
         missing=tuple(missing[:SHARDS_SHOWN]),
-        n_bytes=total_bytes(list(done.values())),
+        n_bytes=sum(record.bytes for marker in done.values() for record in marker.objects),
         everything=stat_sums(done.values()),
         this_run=stat_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
         devices=frozenset(str(marker.stats["device"]) for marker in done.values() if "device" in marker.stats),
@@ -147,8 +143,8 @@ def stat_sums(markers: Iterable[ShardMarker]) -> Counter[str]:
 
 def _is_sound(root: Root, folder: str, number: int) -> bool:
     """Whether a part group or a run of id tables is as its marker says."""
-    marker: PartGroupMarker | IdsMarker | None
-    marker = read_part_group_marker(root, number) if folder == PART_GROUPS else read_ids_marker(root, number)
+    kind: type[PartGroupMarker | IdsMarker] = PartGroupMarker if folder == PART_GROUPS else IdsMarker
+    marker = read_marker(root, kind, number)
     if marker is None:
         return False
     with ThreadPoolExecutor(IO_THREADS) as pool:
@@ -169,8 +165,8 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
         stop(root, [missing, *outcome.errors])
     if outcome.faulty:
         stop(root, [f"{', '.join(outcome.faulty)} are not in the store as their markers say: run the same command again"])
-    groups = _markers(root, plan["n_part_groups"], read_part_group_marker)
-    tables = _markers(root, plan["n_id_runs"], read_ids_marker)
+    groups = _markers(root, PartGroupMarker, plan["n_part_groups"])
+    tables = _markers(root, IdsMarker, plan["n_id_runs"])
     if root.is_local:  # not in the folders that hold one shard each: they are many, `check` looks there
         root.remove_unfinished(but=f"{ZARR}/states/c")
     if plan["resumed"]:
@@ -214,10 +210,10 @@ def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -
     root.remove(*[rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
 
 
-def _markers(root: Root, n: int, read: Callable[[Root, int], M | None]) -> list[M]:
+def _markers(root: Root, kind: type[M], n: int) -> list[M]:
     """The markers 0 … ``n``, which workers have just seen."""
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        markers = [marker for marker in pool.map(lambda number: read(root, number), range(n)) if marker is not None]
+        markers = [marker for marker in pool.map(lambda number: read_marker(root, kind, number), range(n)) if marker is not None]
     if len(markers) < n:
         stop(root, ["markers of parts or ids have gone while they were counted: run the same command again"])
     return markers

@@ -27,7 +27,6 @@ from elmo_store.format.markers import (
     PartGroupMarker,
     Stats,
     put_objects,
-    read_ids_marker,
     write_marker,
 )
 from elmo_store.format.texts import cut_bytes, hash_tokens
@@ -203,7 +202,7 @@ def merge_ids(run: int, root: Root) -> Outcome:
     try:
         data = b"".join(root.get_many(sources))
     except FileNotFoundError:
-        if marker_of_plan(read_ids_marker, root, run, plan["id"]) is None:
+        if marker_of_plan(root, IdsMarker, run, plan["id"]) is None:
             raise
         return Outcome()
     rows = np.frombuffer(data, "<u8").reshape(-1, 4).astype(np.uint64)

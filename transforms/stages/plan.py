@@ -7,11 +7,11 @@ workers find out which of them an earlier run has done (`transforms.stages.finis
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from apache_beam.pvalue import TaggedOutput
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format.layout import FORMS, id_bits
 from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_manifest
-from elmo_store.format.markers import IdsMarker, PartGroupMarker, PartRange, ShardMarker
+from elmo_store.format.markers import M, PartRange, read_marker
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
@@ -37,7 +37,6 @@ ID_RUNS = 256  # most runs of id tables: so many files of hashes a part group le
 GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = 1 << 18, 1 << 22, 512  # a part group is closed where it reaches one of them
 
 Int64 = npt.NDArray[np.int64]
-M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
 
 @dataclass(frozen=True)
@@ -317,10 +316,10 @@ def write_plan(
     )
 
 
-def marker_of_plan(read: Callable[[Root, int], M | None], root: Root, number: int, plan: str) -> M | None:
+def marker_of_plan(root: Root, kind: type[M], number: int, plan: str) -> M | None:
     """The marker ``number`` if it can be read and follows from ``plan`` (an id); None otherwise: what it marks is to be done."""
     try:
-        marker = read(root, number)
+        marker = read_marker(root, kind, number)
     except ShardCorruptError:
         return None
     return marker if marker is not None and marker.plan == plan else None

@@ -18,7 +18,7 @@ from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import hashes
 from elmo_store.format.layout import rejects_part, sentences_part
 from elmo_store.format.manifest import write_manifest
-from elmo_store.format.markers import PartRange, read_part_group_marker
+from elmo_store.format.markers import PartGroupMarker, PartRange, read_marker
 from elmo_store.format.texts import hash_texts
 from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
@@ -189,7 +189,7 @@ def test_any_parts_give_the_same_starts_and_ids(
         root.put_json(PLAN, {"id": "p", "n_part_groups": len(found), "n_id_runs": 1 << bits, "resumed": False})
         for one in found:
             number_parts(one, root)
-            assert read_part_group_marker(root, one.number) is not None
+            assert read_marker(root, PartGroupMarker, one.number) is not None
         write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
         assert list(runs_to_do([], root)) == list(range(1 << bits))
         for run in runs_to_do([], root):
