@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from elmo_store.errors import BucketNotFoundError, StoreError
 
@@ -208,7 +208,7 @@ def retry(
 
 
 class Retrying:
-    """Objects whose every call is retried as `retry` does; typed as what it wraps, see `retried`."""
+    """Objects whose every call is retried as `retry` does."""
 
     def __init__(self, objects: Any, *, local: bool, on_retry: Callable[[], None]) -> None:
         self._objects, self._retry = objects, partial(retry, local=local, on_retry=on_retry)
@@ -216,8 +216,3 @@ class Retrying:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._objects, name)
         return lambda *args, **options: self._retry(partial(call, *args, **options))
-
-
-def retried(objects: T, *, local: bool, on_retry: Callable[[], None]) -> T:
-    """``objects`` whose every call is retried; arguments as of `retry`."""
-    return cast(T, Retrying(objects, local=local, on_retry=on_retry))

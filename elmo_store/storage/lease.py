@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -69,11 +69,16 @@ class Lease:
 
 @dataclass(frozen=True)
 class Heartbeats:
-    """What was last heard of a run. Times are Unix seconds by the writer's clock."""
+    """What was last heard of a run."""
 
-    last: float | None = None
+    said: Mapping[str, float] = field(default_factory=dict)  # by heartbeat: when, Unix seconds by its writer's clock
     job: str = ""  # the name by which an engine knows the job
     console: str = ""
+
+    @property
+    def last(self) -> float | None:
+        """The latest."""
+        return max(self.said.values(), default=None)
 
 
 def read_lease(root: Root) -> Lease | None:
@@ -103,15 +108,11 @@ def worker_heartbeat(process: Process) -> str:
 
 def read_heartbeats(root: Root, run: str) -> Heartbeats:
     """The heartbeats of ``run``: a listing, and a read of each."""
-    return _summed(_heartbeats_of(root, run))
-
-
-def _summed(by_name: Mapping[str, Mapping[str, Any]]) -> Heartbeats:
-    beats = list(by_name.values())
-    if not beats:
-        return Heartbeats()
-    job = next((beat for beat in beats if beat.get("job")), {})
-    return Heartbeats(max(float(beat["said"]) for beat in beats), str(job.get("job", "")), str(job.get("console", "")))
+    beats = {name: _heartbeat(root, name) for name in root.list(LEASES) if name != LEASE}
+    own = {name: beat for name, beat in beats.items() if beat.get("run") == run}
+    job = next((beat for beat in own.values() if beat.get("job")), {})
+    said = {name: float(beat["said"]) for name, beat in own.items()}
+    return Heartbeats(said, str(job.get("job", "")), str(job.get("console", "")))
 
 
 def was_heard(root: Root, name: str, run: str, seconds: float) -> bool:
@@ -195,7 +196,7 @@ def release(root: Root, run: str) -> None:
     current = read_lease(root)
     if current is not None and current.run != run:
         return
-    for name in [*_heartbeats_of(root, run), *([LEASE] if current else [])]:
+    for name in [*read_heartbeats(root, run).said, *([LEASE] if current else [])]:
         root.remove(name)
 
 
@@ -218,14 +219,12 @@ def _wait_until_abandoned(
     root: Root, current: Lease, wait_seconds: float, on_progress: Callable[[str], None], sleep: Callable[[float], None]
 ) -> None:
     """Return when the run of ``current`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
-    by_name = _heartbeats_of(root, current.run)
-    beats = _summed(by_name)
     if current.has_ended():
         return
+    beats = read_heartbeats(root, current.run)
     if current.process.is_of_this_machine() and current.process.alive():
         raise LeaseHeldError(str(root), described(current, beats))
-    heard = max(current.since, beats.last or 0.0)
-    if time.time() - heard > current.patience_seconds + CLOCKS_DIFFER_SECONDS:
+    if time.time() - max(current.since, beats.last or 0.0) > current.patience_seconds + CLOCKS_DIFFER_SECONDS:
         return
     if current.patience_seconds > wait_seconds:
         raise LeaseHeldError(str(root), described(current, beats))
@@ -238,14 +237,9 @@ def _wait_until_abandoned(
         now = read_lease(root)
         if now is None:
             return
-        if now.run != current.run or _heartbeats_of(root, now.run) != by_name:  # the last may be of a clock that is ahead
-            raise LeaseHeldError(str(root), described(now, read_heartbeats(root, now.run)))
-
-
-def _heartbeats_of(root: Root, run: str) -> dict[str, dict[str, Any]]:
-    """Name → what it says, of each heartbeat of ``run``, the launcher's first."""
-    beats = {name: _heartbeat(root, name) for name in root.list(LEASES) if name != LEASE}
-    return {name: beat for name, beat in beats.items() if beat.get("run") == run}
+        heard = read_heartbeats(root, now.run)
+        if now.run != current.run or heard.said != beats.said:  # the last may be of a clock that is ahead
+            raise LeaseHeldError(str(root), described(now, heard))
 
 
 def _heartbeat(root: Root, name: str) -> dict[str, Any]:

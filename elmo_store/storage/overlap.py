@@ -53,20 +53,16 @@ class ResolvedLocation:
 
 def relation(first: ResolvedLocation, second: ResolvedLocation) -> Relation:
     """How ``first`` lies to ``second``. Pure."""
-    if first.kind != second.kind:
-        return Relation.APART
-    known = first.nodes[:1] if first.nodes and first.nodes[0] is not None else None
-    if first.parts == second.parts or (known and known == second.nodes[:1]):
-        return Relation.SAME
     if _is_below(first, second):
-        return Relation.INSIDE
+        return Relation.SAME if _is_below(second, first) else Relation.INSIDE
     return Relation.CONTAINS if _is_below(second, first) else Relation.APART
 
 
 def _is_below(inner: ResolvedLocation, outer: ResolvedLocation) -> bool:
     """Whether ``inner`` lies in ``outer``, or is the same."""
     node = outer.nodes[0] if outer.nodes else None
-    return inner.parts[: len(outer.parts)] == outer.parts or (node is not None and node in inner.nodes)
+    below = inner.parts[: len(outer.parts)] == outer.parts or (node is not None and node in inner.nodes)
+    return below and inner.kind == outer.kind
 
 
 def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ResolvedLocation:
@@ -110,7 +106,7 @@ def check_outside(written: Location, what: str, urls: Iterable[str], storage_opt
         folder = name if "::" in name else name.rpartition("/")[0] or "/"
         if folder not in inside:
             source = resolved(folder, storage_options)
-            inside[folder] = any(relation(output, source) in (Relation.SAME, Relation.CONTAINS) for output in outputs)
+            inside[folder] = any(_is_below(source, output) for output in outputs)
         if inside[folder]:
             raise OverlapError(str(written), Relation.CONTAINS.value, f"{what} {url}")
 

@@ -57,15 +57,6 @@ class Recent(Generic[K, V]):
                 for key, value in made.items():
                     self._size += self._size_of(value) - (self._size_of(self._values[key]) if key in self._values else 0)
                     self._values[key] = value
-                self._shrink(1)
+                while self._size > self._most and len(self._values) > 1:
+                    self._size -= self._size_of(self._values.popitem(last=False)[1])
         return [values[key] for key in wanted]
-
-    def _shrink(self, least: int) -> None:
-        while self._size > self._most and len(self._values) > least:
-            self._size -= self._size_of(self._values.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        """Keep none of them."""
-        with self._lock:
-            self._values.clear()
-            self._size = 0

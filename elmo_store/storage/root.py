@@ -7,19 +7,20 @@ process opens when it first needs them. A root may belong to an owner, such as t
 import builtins
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.storage.data import Before, Data, Listed, Range, nothing
-from elmo_store.storage.failures import TranslatingCalls, retried, translated_errors
+from elmo_store.storage.failures import Retrying, TranslatingCalls, translated_errors
 from elmo_store.storage.filesystems import check_store_location, checked, names_filesystem, open_filesystem
 from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_json
 from elmo_store.storage.local_disk import LocalDisk
@@ -118,7 +119,7 @@ class Root:
             is_local = isinstance(filesystem, LocalFileSystem)
             objects: Objects = LocalDisk(folder) if is_local else ObjectStore(filesystem, folder, self._location)
             if self.owner is not None:
-                objects = retried(objects, local=is_local, on_retry=self.owner.count_retry)
+                objects = cast(Objects, Retrying(objects, local=is_local, on_retry=self.owner.count_retry))
             opened = self._opened = _Opened(os.getpid(), filesystem, folder, is_local, objects)
             if self.owner is not None:
                 self.owner.opens()
@@ -153,18 +154,14 @@ class Root:
             folder = os.path.dirname(folder)
         return shutil.disk_usage(folder).free
 
-    def _name(self, rel: str) -> str:
-        """The name of ``rel`` among the objects. StoreError if it would leave the root."""
-        return checked(rel)
-
     def path(self, rel: str = "") -> str:
         """The filesystem's own path of ``rel``. StoreError if it would leave the root."""
         folder = self._here().folder
-        return folder.rstrip("/") + "/" + self._name(rel) if rel else folder
+        return folder.rstrip("/") + "/" + checked(rel) if rel else folder
 
     def url(self, rel: str = "") -> str:
         """URL of ``rel`` (a plain path on a local disk), as given to the user and to other programs."""
-        return self._location if not rel else self._location.rstrip("/") + "/" + self._name(rel)
+        return self._location if not rel else self._location.rstrip("/") + "/" + checked(rel)
 
     # Reading.
 
@@ -174,12 +171,12 @@ class Root:
 
     def size(self, rel: str) -> int | None:
         """Bytes of ``rel``; None if there is no such object."""
-        stat = self.objects.stat(self._name(rel))
+        stat = self.objects.stat(checked(rel))
         return None if stat is None else stat.size
 
     def stamp(self, rel: str) -> str | None:
         """`Listed.stamp` of the object ``rel``; None if there is no such object."""
-        stat = self.objects.stat(self._name(rel))
+        stat = self.objects.stat(checked(rel))
         return None if stat is None else stat.stamp
 
     def get(self, rel: str, most_bytes: int | None = None) -> bytes:
@@ -188,14 +185,11 @@ class Root:
         FileNotFoundError if it is missing; ShardCorruptError if it is a folder, a pipe or a device; TooLargeError if it has more
         than ``most_bytes``, which are not read.
         """
-        try:
-            data = self.objects.get(self._name(rel), most_bytes)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(self.url(rel)) from error
-        except IsADirectoryError as error:
-            raise folder_in_place_of(self.url(rel)) from error
-        self.confirm()
-        return data
+        with self._reading():
+            try:
+                return self.objects.get(checked(rel), most_bytes)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(self.url(rel)) from error
 
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
@@ -203,26 +197,18 @@ class Root:
 
     def crc32c(self, rel: str) -> str:
         """CRC-32C of ``rel``, 8 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
-        value = self.objects.crc32c(self._name(rel))
-        self.confirm()
-        return value
+        with self._reading():
+            return self.objects.crc32c(checked(rel))
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
         """The bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing."""
-        if self.is_local:
-            return [self.get(rel) for rel in rels]
-        data = self.objects.get_many([self._name(rel) for rel in rels])
-        self.confirm()
-        return data
+        with self._reading():
+            return self.objects.get_many([checked(rel) for rel in rels])
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of objects, ``tails``: rel → how many, or all of one that has fewer; all requested at once."""
-        try:
-            data = self.objects.tails({self._name(rel): n_bytes for rel, n_bytes in tails.items()})
-        except IsADirectoryError as error:
-            raise folder_in_place_of(str(error.filename)) from error
-        self.confirm()
-        return dict(zip(tails, data.values(), strict=True))
+        with self._reading():
+            return self.objects.tails({checked(rel): n_bytes for rel, n_bytes in tails.items()})
 
     def read_ranges(self, ranges: Sequence[Range]) -> None:
         """Fill every range's buffer; all requests of one call are under way together.
@@ -231,10 +217,16 @@ class Root:
         """
         for rel in {piece.rel for piece in ranges}:
             checked(rel)
-        try:
+        with self._reading():
             self.objects.ranges(ranges)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A folder that has an object's name is ShardCorruptError; what was read is confirmed."""
+        try:
+            yield
         except IsADirectoryError as error:
-            raise folder_in_place_of(str(error.filename)) from error
+            raise folder_in_place_of(str(error.filename or error)) from error
         self.confirm()
 
     def confirm(self, *, now: bool = False) -> None:
@@ -272,7 +264,7 @@ class Root:
 
         ``link``: nobody writes into the file, so a hard link serves on the same disk.
         """
-        return self._written(rel, lambda before: self.objects.put(self._name(rel), data, before, link=link))
+        return self._written(rel, lambda before: self.objects.put(checked(rel), data, before, link=link))
 
     def put_json(self, rel: str, value: Any) -> None:
         """Write ``value`` as `encoded_json` has it."""
@@ -283,7 +275,7 @@ class Root:
 
         False if it exists; True if it has these ``bytes`` on an object store, which may be by an attempt whose answer was lost.
         """
-        return self._written(rel, lambda before: self.objects.put_new(self._name(rel), data, before))
+        return self._written(rel, lambda before: self.objects.put_new(checked(rel), data, before))
 
     def remove(self, *rels: str) -> None:
         """Remove these objects as far as they exist, and on a local disk the folders that this leaves empty.
@@ -291,7 +283,7 @@ class Root:
         A link in the way of one is removed, and not followed.
         """
         if rels:
-            self.objects.remove([self._name(rel) for rel in rels], self._before(None))
+            self.objects.remove([checked(rel) for rel in rels], self._before(None))
 
     def remove_tree(self, prefix: str = "") -> None:
         """Remove everything below the folder ``prefix`` (all of the root without one)."""
