@@ -10,8 +10,9 @@ The names below are imported when they are first used: the command line looks at
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from elmo_store import errors
+
 if TYPE_CHECKING:
-    from elmo_store import errors
     from elmo_store.embedded import EmbeddedSentence, embed
     from elmo_store.mixing.scalar_mix import ScalarMix
     from elmo_store.reading.joined import concat
@@ -39,8 +40,6 @@ if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             value: Any = _version()
-        elif name == "errors":
-            value = importlib.import_module("elmo_store.errors")
         else:
             home = next((home for home, names in _HOMES.items() if name in names), None)
             if home is None:

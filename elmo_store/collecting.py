@@ -172,15 +172,11 @@ def _append(holder: LeaseHolder, newest: Version | None, change: Change, names: 
 def _existing(root: Root) -> Version:
     """The newest version of the collection at ``root``. StoreNotFoundError without one."""
     newest = versions.newest(root)
-    if newest is None:
-        raise _no_collection(root)
-    return newest
-
-
-def _no_collection(root: Root) -> StoreNotFoundError:
-    if root.size(layout.MANIFEST) is not None:
-        return StoreNotFoundError(f"{root} is a store, not a collection: elmo-store collect NAME {root} makes one that has it")
-    return StoreNotFoundError(f"no collection at {root}: is the location right?")
+    if newest is not None:
+        return newest
+    if root.exists(layout.MANIFEST):
+        raise StoreNotFoundError(f"{root} is a store, not a collection: elmo-store collect NAME {root} makes one that has it")
+    raise StoreNotFoundError(f"no collection at {root}: is the location right?")
 
 
 def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:

@@ -157,8 +157,14 @@ def write_store(
     store: StoreReader,
     rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
 ) -> Manifest:
-    """Write the complete store that ``manifest`` begins; returns its manifest. ``store``: that ``view`` is of, or the same."""
-    begin_store(root, manifest, store)
+    """Write the complete store that ``manifest`` begins; returns its manifest.
+
+    ``store``: that ``view`` is of, or the same; the start state is its.
+    """
+    root.put(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
+    root.put(layout.INPUTS, encode_inputs(inputs_of(store)))
+    write_manifest(root, manifest)
+    zarr_form.create(root, manifest)
     tables, more = write_ids(root, view), more_columns(store)
     parts = [write_part_group(root, manifest, view, group, more, rejects_of) for group in range(n_part_groups(manifest))]
     shards = checksum(
@@ -185,29 +191,9 @@ def begun(like: Manifest, counts: Counts, **changes: Any) -> Manifest:
     )
 
 
-def as_one(store: StoreReader) -> Manifest:
-    """The manifest of a collection, as a store of all that it holds would have it."""
-    manifest = store.manifest
-    return replace(
-        manifest,
-        chunk_rows=layout.chunk_rows(manifest.shard_rows),
-        sentence_chunk=layout.SENTENCE_CHUNK,
-        counts=replace(manifest.sizes, parts=-(-store.n_sentences // PART_SENTENCES)),
-        input=replace(manifest.input, files=len(inputs_of(store))),
-    )
-
-
 def inputs_of(store: StoreReader) -> list[dict[str, Any]]:
     """The files that a store, or all members of a collection, came from."""
     return [file for held in store.held() for file in read_inputs(held.store.root)]
-
-
-def begin_store(root: Root, manifest: Manifest, store: StoreReader) -> None:
-    """Put what comes before sentences and rows; the start state is the store's."""
-    root.put(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
-    root.put(layout.INPUTS, encode_inputs(inputs_of(store)))
-    write_manifest(root, manifest)
-    zarr_form.create(root, manifest)
 
 
 def more_columns(store: StoreReader) -> list[str]:

@@ -23,7 +23,7 @@ from elmo_store.exports.formats import Format
 from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
-from elmo_store.storage.data import crc32c_of, crc32c_of_file
+from elmo_store.storage.data import crc32c_of
 from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
@@ -163,7 +163,7 @@ class Writing:
         """Give written files their names; those of a place that is renamed wait for `finish`. LeaseLostError."""
         for rel in names:
             path = self.path(rel)
-            self._files[rel] = ObjectRecord(rel, os.path.getsize(path), crc32c_of_file(path))
+            self._files[rel] = ObjectRecord(rel, os.path.getsize(path), Root(self._stage).crc32c(rel))
         if self.place.renamed:
             return
         self._remove_replaced()

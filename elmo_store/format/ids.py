@@ -64,11 +64,12 @@ class HashTables:
 
     def find(self, pairs: UInt64) -> list[list[int]]:
         """The numbers of all sentences that have each hash [n, 2], in order."""
-        tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), self._read)
-        return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
-
-    def _read(self, numbers: list[int]) -> list[tuple[UInt64, UInt64, Int64]]:
-        return [self.read(number) for number in numbers]
+        found: list[list[int]] = []
+        tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), lambda numbers: [*map(self.read, numbers)])
+        for (highs, lows, sentences), (high, low) in zip(tables, pairs, strict=True):
+            same = slice(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right")))
+            found.append(sentences[same][lows[same] == low].tolist())
+        return found
 
     def read(self, number: int) -> tuple[UInt64, UInt64, Int64]:
         """A table: hashes, high and low, and the sentences' numbers. ShardMissingError, ShardCorruptError."""
@@ -78,11 +79,3 @@ class HashTables:
         if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
             raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")
         return high, low, sentence
-
-
-def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> list[int]:
-    """The sentences of the rows with this hash in a table sorted by it (high, low, sentence), in order."""
-    highs, lows, sentences = table
-    same = slice(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right")))
-    numbers: list[int] = sentences[same][lows[same] == low].tolist()
-    return numbers

@@ -85,8 +85,7 @@ class CollectionReader(Joined, StoreReader):
     def _held(self, number: int, member: Member) -> Held:
         root, manifest = opened_member(self.root, self.version, member)
         form = self.form if self.form in manifest.forms else manifest.forms[0]
-        removed = sum(run.n_sentences for run in member.removed)
-        return Held(StoreReader(root, manifest, form, mapped=self.mapped), partial(self.runs.numbers, number), removed)
+        return Held(StoreReader(root, manifest, form, mapped=self.mapped), partial(self.runs.numbers, number))
 
 
 def rejects_in(store: CollectionReader, numbers: range) -> list[dict[str, Any]]:

@@ -85,12 +85,10 @@ class Held:
 
     Attributes:
         numbers_of: numbers of its sentences → what they are called there [n], -1 where they are removed.
-        n_removed: how many are.
     """
 
     store: "StoreReader"
     numbers_of: Callable[[Int64], Int64]
-    n_removed: int = 0
 
 
 class StoreReader(Readable):

@@ -84,12 +84,6 @@ def crc32c_of(file: BinaryIO) -> str:
     return f"{value:08x}"
 
 
-def crc32c_of_file(path: str) -> str:
-    """`crc32c_of` a local file."""
-    with open(path, "rb", buffering=0) as file:
-        return crc32c_of(file)
-
-
 def joined(data: Data) -> Whole:
     """The bytes whole, for clients that take nothing else.
 

@@ -132,11 +132,6 @@ def kind_of(filesystem: AbstractFileSystem) -> str:
     return protocols_of(filesystem)[0]
 
 
-def is_azure(filesystem: AbstractFileSystem) -> bool:
-    """Whether it is Azure's: its client takes a bytearray for a series of numbers, and it knows no ranges from the end."""
-    return "abfs" in protocols_of(filesystem)
-
-
 def is_inside(rel: str) -> bool:
     """Whether ``rel`` names something inside a root, whatever the filesystem makes of names."""
     return "\\" not in rel and "\0" not in rel and _PLACELESS.isdisjoint(rel.split("/"))

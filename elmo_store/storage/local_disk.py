@@ -22,7 +22,7 @@ from elmo_store.storage.data import (
     Listed,
     Range,
     ShortReadError,
-    crc32c_of_file,
+    crc32c_of,
     nothing,
     pieces_of,
     read_regular,
@@ -47,7 +47,8 @@ class LocalDisk:
         return read_regular(self._path(rel), most_bytes)
 
     def crc32c(self, rel: str) -> str:
-        return crc32c_of_file(self._path(rel))
+        with open(self._path(rel), "rb", buffering=0) as file:
+            return crc32c_of(file)
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
         return [self.get(rel) for rel in rels]
@@ -102,16 +103,14 @@ class LocalDisk:
         return os.path.exists(self._path(folder))
 
     def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
-        with self._temporary(rel, before) as temporary:
-            _write_in_folder(temporary, data, link=link)
+        with self._temporary(rel, data, before, link=link) as temporary:
             stamp = local_stamp(os.stat(temporary))  # surely of these bytes, whoever else writes
             before()
             os.replace(temporary, self._path(rel))
         return stamp
 
     def put_new(self, rel: str, data: bytes | bytearray | Path, before: Before = nothing) -> bool:
-        with self._temporary(rel, before) as temporary:
-            _write_in_folder(temporary, data, link=True)
+        with self._temporary(rel, data, before, link=True) as temporary:
             before()
             return _take_name(temporary, self._path(rel))
 
@@ -176,13 +175,18 @@ class LocalDisk:
             os.close(descriptor)
 
     @contextmanager
-    def _temporary(self, rel: str, before: Before) -> Iterator[str]:
-        """A name beside the object's, for a file that is to take its name; none is left behind."""
+    def _temporary(self, rel: str, data: Data | Path, before: Before, *, link: bool) -> Iterator[str]:
+        """A file of ``data`` beside the object's place, which is to take its name; none is left behind."""
         before()  # here too, so that who may not write makes no folder
         folder, name = posixpath.split(self._path(rel))
         temporary = posixpath.join(folder, _temporary_name(name))
-        self._refuse_links_above(temporary)
+        if above := self._link_above(temporary):
+            raise StoreError(
+                f"{above} is a link to {os.readlink(above)}, and nothing is written outside {self._folder}: "
+                "put the folder itself there"
+            )
         try:
+            _write_in_folder(temporary, data, link=link)
             yield temporary
         except BaseException:
             with suppress(FileNotFoundError):
@@ -192,13 +196,6 @@ class LocalDisk:
             raise
         with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
             os.remove(temporary)
-
-    def _refuse_links_above(self, path: str) -> None:
-        if link := self._link_above(path):
-            raise StoreError(
-                f"{link} is a link to {os.readlink(link)}, and nothing is written outside {self._folder}: "
-                "put the folder itself there"
-            )
 
     def _link_above(self, path: str) -> str | None:
         """The first folder between the top and ``path`` that is a symbolic link."""

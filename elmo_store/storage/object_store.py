@@ -24,7 +24,7 @@ from elmo_store.storage.data import (
     nothing,
 )
 from elmo_store.storage.failures import TranslatingCalls, translate_error
-from elmo_store.storage.filesystems import is_azure, protocols_of
+from elmo_store.storage.filesystems import protocols_of
 
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -35,7 +35,7 @@ class ObjectStore:
     def __init__(self, filesystem: Any, folder: str, url: str) -> None:
         self._takes_pieces = getattr(filesystem, "takes_pieces", False)
         self._calls: Any = filesystem if self._takes_pieces else TranslatingCalls(filesystem)
-        self._folder, self._url, self._is_azure = folder, url, is_azure(filesystem)
+        self._folder, self._url, self._is_azure = folder, url, "abfs" in protocols_of(filesystem)
         # What keeps s3fs from asking for an object's size before it asks for the object.
         self._one_request = {"max_concurrency": 1} if "s3" in protocols_of(filesystem) else {}
 
@@ -138,7 +138,7 @@ class ObjectStore:
             before()
             return self._calls.put_file(str(data), self._path(rel), **mode)
         if not self._takes_pieces:
-            data = bytes(joined(data)) if self._is_azure else joined(data)
+            data = bytes(joined(data)) if self._is_azure else joined(data)  # its client takes a bytearray for numbers
         before()
         return self._calls.pipe_file(self._path(rel), data, **mode)
 

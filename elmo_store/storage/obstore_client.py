@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache, partial
 from io import UnsupportedOperation
 from pathlib import Path
@@ -188,13 +188,8 @@ class ObstoreFileSystem(AbstractFileSystem):
             raise FileNotFoundError(path)
         return entries if detail else sorted(str(entry["name"]) for entry in entries)
 
-    def find(
-        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **options: Any
-    ) -> dict[str, Any] | list[str]:
+    def find(self, path: str, detail: bool = False, **_: Any) -> dict[str, Any] | list[str]:
         """Every object below a prefix, which no name of a folder is."""
-        if maxdepth is not None or withdirs:
-            found: dict[str, Any] | list[str] = super().find(path, maxdepth, withdirs, detail, **options)
-            return found
         path = self._strip_protocol(path)
         bucket = path.partition("/")[0]
         infos = {info["name"]: info for info in (_described(bucket, meta) for meta in self._call(_below, path))}
@@ -203,8 +198,6 @@ class ObstoreFileSystem(AbstractFileSystem):
     def rm_file(self, path: str) -> None:
         """Remove an object; of one that is not there some servers tell nothing."""
         self._call(obstore.delete, self._strip_protocol(path))
-
-    _rm = rm_file
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove objects of one bucket, or all below a prefix."""
@@ -222,11 +215,6 @@ class ObstoreFileSystem(AbstractFileSystem):
             self._call(obstore.copy, path1, key)
         else:
             self.pipe_file(path2, self.cat_file(path1))
-
-    def modified(self, path: str) -> datetime:
-        """When an object was put, which DuckDB asks as it opens one."""
-        changed: datetime = self.info(path)["LastModified"]
-        return changed
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> "ObjectFile":
         if mode != "rb":

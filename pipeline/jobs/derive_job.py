@@ -23,7 +23,7 @@ from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
-from elmo_store.writer import as_one, inputs_of
+from elmo_store.writer import begun, inputs_of
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import open_store, reached
 from pipeline.jobs.output import LeaseTerms, claim, put_start, versions
@@ -143,7 +143,9 @@ def converted_manifest(args: argparse.Namespace, source: Store) -> Manifest:
 def _source_manifest(source: Store) -> tuple[Manifest, str]:
     """The manifest of the store to read, and the SHA-256 of its bytes."""
     if isinstance(source, CollectionReader):
-        return as_one(source), str(source.manifest.to_json()["sha256"])
+        collected = source.manifest
+        as_one = begun(collected, collected.sizes, input=replace(collected.input, files=len(inputs_of(source))))
+        return as_one, str(collected.to_json()["sha256"])
     return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
 
 

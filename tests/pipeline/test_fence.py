@@ -28,7 +28,6 @@ from elmo_store.storage.lease import (
     read_lease,
     release,
 )
-from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
@@ -414,14 +413,14 @@ def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Monk
     root = owned(Root(tmp_path / "store"), "first")
     acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put(MANIFEST, b"{}")
-    sound = LocalDisk._refuse_links_above
+    sound = local_disk._write_in_folder
 
-    def stands_still(self: LocalDisk, path: str) -> None:
+    def stands_still(path: str, data: Data | Path, *, link: bool) -> None:
         release(Root(tmp_path / "store"), "first")
         monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
-        sound(self, path)
+        sound(path, data, link=link)
 
-    monkeypatch.setattr(LocalDisk, "_refuse_links_above", stands_still)
+    monkeypatch.setattr(local_disk, "_write_in_folder", stands_still)
     with pytest.raises(LeaseLostError):
         root.put(START, b"{}")
     assert not (tmp_path / "store" / WORK).exists()
