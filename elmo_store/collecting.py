@@ -248,7 +248,7 @@ def _completed(root: Root) -> Manifest:
     manifest = read_manifest(root)
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: the command that writes it continues it")
-    if root.holds(LEASES):  # of a command that was killed at its very end
+    if LEASES in root.names(""):  # of a command that was killed at its very end
         with suppress(LeaseHeldError):
             LeaseHolder.take(root, uuid.uuid4().hex).end()
     root.flush()

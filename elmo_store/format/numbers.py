@@ -78,7 +78,7 @@ def quantized(states: Array) -> Int8Rows:
     for first in range(0, len(states), ROWS_AT_ONCE):
         rows = np.asarray(states[first : first + ROWS_AT_ONCE], np.float32)
         most = np.maximum(rows.max(axis=-1), -rows.min(axis=-1))  # [rows, S]
-        _check_finite(most, first, len(states))
+        check_finite(most, first, len(states))
         own = np.minimum(most / np.float32(GREATEST), GREATEST_SCALE) + np.float32(0)  # of zeros 0, not -0
         scale[first : first + len(rows)] = own
         ratio = rows / np.where(own == 0, np.float32(np.inf), own)[..., None]
@@ -87,13 +87,8 @@ def quantized(states: Array) -> Int8Rows:
     return Int8Rows(values, scale)
 
 
-def check_scale(scale: Array) -> None:
-    """ValueError as of `quantized` where a scale [n, S] is not finite, as engines leave that of a number that is not."""
-    _check_finite(scale, 0, len(scale))
-
-
-def _check_finite(values: Array, first: int, n: int) -> None:
-    """``values`` [rows, S] are of the rows from ``first`` on, of ``n``."""
+def check_finite(values: Array, first: int, n: int) -> None:
+    """ValueError for numbers that are not finite; ``values`` [rows, S] are of the rows from ``first`` on, of ``n``."""
     if not np.isfinite(values).all():
         row = first + int(np.argwhere(~np.isfinite(values))[0, 0])
         raise ValueError(f"row {row} of these {n} holds a number that is not finite: 8 bits have no place for it")

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.numbers import Array, Int8Rows, check_scale, quantized
+from elmo_store.format.numbers import Array, Int8Rows, check_finite, quantized
 from elmo_store.forms import parquet_form, zarr_form
 from elmo_store.storage.data import Data
 
@@ -50,7 +50,7 @@ def encode_shard(
     first, stop = manifest.shard_range(shard)
     wanted = (stop - first, len(manifest.states), manifest.channels)
     if isinstance(states, Int8Rows):
-        check_scale(states.scale)
+        check_finite(states.scale, 0, len(states))  # as engines leave the scale of a number that is not
     elif manifest.is_int8:
         states = quantized(states)
     values = states.values if isinstance(states, Int8Rows) else states

@@ -99,9 +99,6 @@ class LocalDisk:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def holds(self, folder: str) -> bool:
-        return os.path.exists(self._path(folder))
-
     def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
         with self._temporary(rel, data, before, link=link) as temporary:
             stamp = local_stamp(os.stat(temporary))  # surely of these bytes, whoever else writes

@@ -91,16 +91,12 @@ class ObjectStore:
         return fetched
 
     def stat(self, rel: str) -> Listed | None:
-        info = self._info(rel)
-        return _listed(info) if info is not None and info["type"] == "file" else None
-
-    def _info(self, rel: str) -> dict[str, Any] | None:
-        """What the store says now; not ``exists``, which takes any failure for a no."""
         self._calls.invalidate_cache()
         try:
-            return dict(self._calls.info(self._path(rel)))
+            info = self._calls.info(self._path(rel))  # not ``exists``, which takes any failure for a no
         except FileNotFoundError:
             return None
+        return _listed(info) if info["type"] == "file" else None
 
     def listed(self, prefix: str) -> dict[str, Listed]:
         self._calls.invalidate_cache()
@@ -123,9 +119,6 @@ class ObjectStore:
             return []
         names = (posixpath.basename(path.rstrip("/")) for path in paths)
         return sorted(name for name in names if name and not name.startswith(TEMPORARY_PREFIX))
-
-    def holds(self, folder: str) -> bool:
-        return self._info(folder) is not None
 
     def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
         answer = self._put(rel, data, before)  # obstore's is a stamp, s3fs' what the server says

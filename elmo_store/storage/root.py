@@ -250,12 +250,8 @@ class Root:
         return list(self.sizes(prefix))
 
     def names(self, folder: str) -> builtins.list[str]:
-        """What stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
+        """What stands directly in ``folder``, sorted, empty folders too, no half-written files; [] if there is no such folder."""
         return self.objects.names(_folder(folder))
-
-    def holds(self, folder: str) -> bool:
-        """Whether there is a folder ``folder``, though it may be empty, or hold half-written files alone."""
-        return self.objects.holds(_folder(folder))
 
     # Writing. An owner may refuse all of it but `sweep` and `flush`, which harm nobody.
 

@@ -269,7 +269,7 @@ def tidy(root: Root) -> None:
 
     def remove() -> None:
         root.sweep()
-        if not root.holds(WORK) and not root.holds(LEASES):  # an empty folder is something too
+        if not {WORK, LEASES} & set(root.names("")):  # an empty folder is something too
             return
         held = lease.read_lease(root)
         if held is None or held.run != own.run:  # not taken by an attempt before

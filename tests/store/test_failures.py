@@ -165,7 +165,6 @@ def test_every_call_of_a_root_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Callable[[], object]] = [
         lambda: root.get("a"), lambda: root.size("a"), lambda: root.put("a", b""), lambda: root.put_new("a", b""),
         lambda: root.remove("a"), lambda: root.get_many(["a", "b"]), lambda: root.get_tails({"a": 1}), lambda: root.stamp("a"),
-        lambda: root.holds("a"),
     ]  # fmt: skip
     for call in calls:
         with pytest.raises(ConnectionError, match="gone"):
