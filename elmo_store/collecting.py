@@ -61,6 +61,7 @@ def collect(
     root = Root(url, storage_options)
     newest = check_collection(root)
     like = newest.store if newest else stores[0].manifest
+    sources = {}
     for store in stores:
         if not store.manifest.complete or len(store.held()) != 1 or store.held()[0].store is not store:
             raise StoreError(f"{store.url} is not a complete store: collect stores that are complete, one by one")
@@ -68,7 +69,9 @@ def collect(
             Location("collection", str(root), storage_options), [Location("store", store.url, store.root.storage_options)]
         )
         versions.check_agrees(str(root), like, store.url, store.manifest)
-    sources = {name_of(*_contents(store)): store for store in stores}
+        checksums = store.manifest.checksums
+        assert checksums is not None  # of a complete store
+        sources[name_of(checksums.shards, checksums.parts)] = store
     with _changing(root) as holder:
         newest = check_collection(root)
         names = {}
@@ -79,13 +82,6 @@ def collect(
                 _copy(store, target)
                 _completed(target)
         return _append(holder, newest, "collect", names)
-
-
-def _contents(store: StoreReader) -> tuple[str, str]:
-    """What tells the sentences and rows of a complete store from those of others."""
-    checksums = store.manifest.checksums
-    assert checksums is not None  # of a complete store
-    return checksums.shards, checksums.parts
 
 
 @contextmanager

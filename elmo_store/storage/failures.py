@@ -73,7 +73,9 @@ def translate_error(error: Exception, where: str, *, put: bool = False) -> Excep
     denied. FileNotFoundError: no such object; `BucketNotFoundError`: no such bucket, which a ``put`` that finds nothing tells
     too. FileExistsError. Any other client's error is an OSError; what is none of these comes back as it is.
     """
-    chain = [error, *_causes(error)]
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
     clients = [each for each in chain if _is_client_s(each)]
     if isinstance(error, StoreError) or not (clients or isinstance(error, OSError | EOFError)):
         return error
@@ -95,12 +97,6 @@ def translate_error(error: Exception, where: str, *, put: bool = False) -> Excep
             said = message.format(where=where, text=text, bucket=bucket)
             return OSError(errno.EIO, said) if kind is OSError else kind(said)
     return error if isinstance(error, OSError) else OSError(errno.EIO, f"{where}: {text}")
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    while (cause := error.__cause__) is not None:
-        yield cause
-        error = cause
 
 
 def _is_client_s(error: BaseException) -> bool:

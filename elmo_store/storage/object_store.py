@@ -164,13 +164,8 @@ class ObjectStore:
     def remove_tree(self, prefix: str, before: Before = nothing) -> None:
         before()
         self._calls.invalidate_cache()
-        path = self._path(prefix)
         with suppress(FileNotFoundError):
-            if has_magic(path):
-                self._remove(self._calls.find(path))
-            else:
-                self._calls.rm(path, recursive=True)
-        self._calls.invalidate_cache()
+            self._remove(self._calls.find(self._path(prefix)))
 
     def remove_unfinished(self, prefix: str, but: str = "", before: Before = nothing) -> None:
         before()

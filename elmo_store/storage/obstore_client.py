@@ -166,16 +166,9 @@ class ObstoreFileSystem(AbstractFileSystem):
         return f"ETag={answer['e_tag']}" if answer["e_tag"] else ""
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Of an object, or of a prefix of some as of a folder. FileNotFoundError."""
+        """Of an object. FileNotFoundError."""
         path = self._strip_protocol(path)
-        bucket, _slash, key = path.partition("/")
-        if key:
-            try:
-                return _described(bucket, self._call(obstore.head, path))
-            except FileNotFoundError:
-                pass
-        self._call(_first_below, path)
-        return {"name": path, "size": 0, "type": "directory"}
+        return _described(path.partition("/")[0], self._call(obstore.head, path))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """What stands directly in a prefix. FileNotFoundError if nothing does."""
@@ -199,11 +192,9 @@ class ObstoreFileSystem(AbstractFileSystem):
         """Remove an object; of one that is not there some servers tell nothing."""
         self._call(obstore.delete, self._strip_protocol(path))
 
-    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove objects of one bucket, or all below a prefix."""
-        paths = [self._strip_protocol(name) for name in ([path] if isinstance(path, str) else path)]
-        if recursive:
-            paths = [name for below in paths for name in self.find(below)]
+    def rm(self, path: Sequence[str], **_: Any) -> None:
+        """Remove objects of one bucket."""
+        paths = [self._strip_protocol(name) for name in path]
         if paths:
             self._call_again(lambda client, _: obstore.delete(client, [name.partition("/")[2] for name in paths]), paths[0])
 
@@ -266,11 +257,6 @@ def _range(client: Any, key: str, start: int, stop: int) -> bytes:
 
 def _below(client: Any, key: str) -> list[Any]:
     return [meta for chunk in obstore.list(client, key or None, chunk_size=1000) for meta in chunk]
-
-
-def _first_below(client: Any, key: str) -> None:
-    if not next(iter(obstore.list(client, key or None, chunk_size=1)), None):
-        raise FileNotFoundError
 
 
 def _described(bucket: str, meta: Any) -> dict[str, Any]:
