@@ -131,7 +131,6 @@ def add(root: Root, name: str, source: str) -> Version:
     Returns the newest version, which is left as it is if it has the source. LeaseHeldError as `collect`; MemberMismatchError, if
     the collection's first version has come about since the job began, and they differ.
     """
-    newest = check_collection(root)
     with _changing(root) as holder:
         newest = check_collection(root)
         known = newest is not None and newest.of_source(source) is not None

@@ -259,8 +259,6 @@ def read_version(root: Root, number: int) -> Version:
         store = Manifest.parse(stored.store, f"{where}: store")
         version = Version(stored.version, stored.change, stored.written, store, stored.members)
         _check(version, number)
-    except StoreVersionError:
-        raise
     except (ValueError, RecursionError) as error:  # msgspec's too
         raise ManifestError(str(error) if isinstance(error, ManifestError) else f"{where}: {error}") from error
     return version

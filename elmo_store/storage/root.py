@@ -97,14 +97,6 @@ class Root:
     def __str__(self) -> str:
         return self._location
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Root):
-            return NotImplemented
-        return (self._location, self.storage_options) == (other._location, other.storage_options)
-
-    def __hash__(self) -> int:
-        return hash(self._location)
-
     def _here(self) -> _Opened:
         """What this process has opened; an event loop does not survive a fork."""
         opened = self._opened
