@@ -182,10 +182,12 @@ def retry(
     local: bool,
     transient: Callable[[BaseException], bool] = is_transient,
     attempts: int | None = None,
+    on_retry: Callable[[], None] = lambda: None,
 ) -> T:
     """What ``work`` returns, retried while its error is ``transient``; then its last error.
 
-    ``local``: on a local disk. ``attempts``: at most, elsewhere until the deadline if that is not given.
+    ``local``: on a local disk. ``attempts``: at most, elsewhere until the deadline if that is not given. ``on_retry`` is called
+    before each retry.
     """
     deadline, most = time.monotonic() + DEADLINE_SECONDS, LOCAL_ATTEMPTS if local else attempts
     first, longest = (0.05, LOCAL_PAUSE_SECONDS) if local else (0.5, LONGEST_PAUSE_SECONDS)
@@ -196,6 +198,7 @@ def retry(
             if attempt == most or (most is None and time.monotonic() >= deadline) or not transient(error):
                 raise
             _log.info("trying again: %r", error)
+            on_retry()
         time.sleep(random.uniform(0, min(longest, first * 2.0 ** min(attempt, 30))))
     raise AssertionError
 
@@ -203,8 +206,8 @@ def retry(
 class Retrying:
     """Objects whose every call is retried as `retry` does."""
 
-    def __init__(self, objects: Any, *, local: bool) -> None:
-        self._objects, self._retry = objects, partial(retry, local=local)
+    def __init__(self, objects: Any, *, local: bool, on_retry: Callable[[], None]) -> None:
+        self._objects, self._retry = objects, partial(retry, local=local, on_retry=on_retry)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._objects, name)

@@ -41,6 +41,10 @@ class Owner(Protocol):
         """Raise unless the owner may put the object ``rel`` now; None: remove something."""
         ...
 
+    def count_retry(self) -> None:
+        """Called by any thread when a call of this root's storage is retried."""
+        ...
+
 
 @dataclass(frozen=True)
 class _Opened:
@@ -107,7 +111,7 @@ class Root:
             is_local = isinstance(filesystem, LocalFileSystem)
             objects: Objects = LocalDisk(folder) if is_local else ObjectStore(filesystem, folder, self._location)
             if self.owner is not None:
-                objects = cast(Objects, Retrying(objects, local=is_local))
+                objects = cast(Objects, Retrying(objects, local=is_local, on_retry=self.owner.count_retry))
             opened = self._opened = _Opened(os.getpid(), filesystem, folder, is_local, objects)
             if self.owner is not None:
                 self.owner.opens()

@@ -14,7 +14,7 @@ from pipeline.runners.beam_options import pipeline_options
 from transforms.runtime.results import NAMESPACE
 
 
-def test_beam_counts_tokens_shards_and_rejects(
+def test_beam_counts_tokens_shards_rejects_and_retries(
     corpus: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (corpus / "bad.txt").write_bytes(b"not \xff UTF-8\n")
@@ -43,4 +43,5 @@ def test_beam_counts_tokens_shards_and_rejects(
     assert sizes.shards > 2
     assert counters == {
         "tokens_read": sizes.tokens, "records_rejected": 1, "tokens": sizes.tokens, "shards_written": sizes.shards,
+        "storage_retries": 2,
     }  # fmt: skip

@@ -53,6 +53,8 @@ class Here:
         self.looked = _NEVER  # at the lease, which was the run's
         self.beats_at: float | None = None  # from the first write on
         self.is_opened = False
+        self.n_retries = 0  # of the storage, since they were last taken
+        self.lock = threading.Lock()  # of n_retries
 
 
 @lru_cache(1)
@@ -127,6 +129,17 @@ class Run:
         except Exception as error:  # filesystems raise what they like
             _log.info("no heartbeat put for %s: %s", self._root, error)
         here.beats_at = _now() + random.uniform(HEARTBEAT_SECONDS / 2, HEARTBEAT_SECONDS)
+
+    def count_retry(self) -> None:
+        """Count one for `take_retries`."""
+        with self.here.lock:
+            self.here.n_retries += 1
+
+    def take_retries(self) -> int:
+        """How often this process retried a call of the storage since it was last asked."""
+        with self.here.lock:
+            n_retries, self.here.n_retries = self.here.n_retries, 0
+        return n_retries
 
     def release(self) -> None:
         """Give the lease back: the run's last write."""

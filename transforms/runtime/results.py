@@ -17,6 +17,7 @@ import apache_beam as beam
 from elmo_store.format.markers import checksum_of_runs
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ScratchPart
+from transforms.runtime.owner import run_of
 from transforms.runtime.work import BAD, PROBLEM, REFUSED
 
 NAMESPACE = "elmo_store"  # of our Beam counters, which Flink, Spark and Dataflow show on their own pages
@@ -70,6 +71,12 @@ class Outcome:
     def written(cls, n_tokens: int) -> "Outcome":
         """That of a shard which is in the store."""
         return cls(counts=Counter(shards_written=1, tokens=n_tokens))
+
+    @classmethod
+    def retried(cls, root: Root) -> "Outcome":
+        """The calls of the storage of ``root`` that this process retried since it was last asked."""
+        run = run_of(root)
+        return cls(counts=Counter(storage_retries=run.take_retries() if run else 0))
 
     @property
     def checksum(self) -> str:

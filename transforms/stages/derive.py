@@ -121,7 +121,7 @@ class DeriveShards(beam.DoFn):
         text, rows = retry(partial(_read, self._source, manifest, shard), local=self._source.root.is_local)
         stats = {"tokens": text.n_tokens(manifest.boundaries), "seconds_reading": time.perf_counter() - began}
         write_shard(self._target, manifest, text, rows, plan_id(manifest), run_stats(self._target, stats))
-        return Outcome.written(text.n_tokens(manifest.boundaries))
+        return Outcome.written(text.n_tokens(manifest.boundaries)) + Outcome.retried(self._target)
 
 
 def _read(store: StoreReader, manifest: Manifest, shard: int) -> tuple[RowText, Array | Int8Rows]:

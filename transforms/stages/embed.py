@@ -353,7 +353,7 @@ class ShardWorker:
         """
         try:
             failed, writes = self._started.pop(number).result()
-            outcome = total([*failed, *(write.result() for write in writes)])
+            outcome = total([*failed, *(write.result() for write in writes), Outcome.retried(self._job.root)])
             self._work.health.check()
         except DeviceLostError as error:
             end_where_replaced(self._job.root, error)

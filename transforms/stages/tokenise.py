@@ -125,7 +125,7 @@ def finish_task(task: ReadTask, root: Root, settings: ReadSettings, storage_opti
         try:
             result = retry(work, local="://" not in task.splits[0].url, transient=_is_transient)
             counts = Counter(tokens_read=result.n_tokens, records_rejected=result.n_rejected)
-            counted(Outcome(counts=counts))
+            counted(Outcome(counts=counts) + Outcome.retried(root))
         except InputError as error:
             note_bad_files(root, task.name, error)
     return task.index
