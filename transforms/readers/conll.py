@@ -53,9 +53,7 @@ class _Block:
         try:
             if self._n_bytes > max_bytes:
                 raise Refused(f"the sentence is longer than {max_bytes} bytes")
-            text = text_of(line, number, max_bytes)
-            if isinstance(text, Reject):
-                raise Refused(text.reason)
+            text = text_of(line, max_bytes)
             columns = self._conllu_word(text) if self._column is None else _columns(text, self._column)
             if columns and not self._problem:
                 self._words.append(columns)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from transforms.inputs.records import IN_RECORD, InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers.kept import KeptFields
-from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
+from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, in_wide_encoding
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
@@ -74,8 +74,8 @@ def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
     wanted += [("--id-field", fields.own_id)] if fields.own_id else []
     for option, name in wanted:
         if name not in names:
-            if wide := wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
-                raise InputError(url, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}")
+            if wide := in_wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
+                raise InputError(url, wide)
             shown = ", ".join(repr(known[:NAME_SHOWN]) for known in names[:NAMES_SHOWN])
             shown += ", …" if len(names) > NAMES_SHOWN else ""
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
@@ -88,12 +88,11 @@ def field_records(row: RawRecord | Reject, settings: ReadSettings, tokenizer: To
         return
     position, values, raw, own_id, document, fields, _ = row
     field, id_field, is_document = fields or fields_of(values, settings)
-    shown = values.get(field)
+    what = f"field {field!r}"
     try:
         if id_field:
-            own_id = _id(_field(values, id_field, "id field"), id_field)
-        what = f"field {field!r}"
-        value = shown = _decoded(_field(values, field, "field"), what)
+            own_id = _id(values, id_field)
+        value = _field(values, field, what)
         if is_document and not isinstance(value, list):
             raise Refused(f"{what} is {kind_of(value)}, not a list of lists of strings")
         if isinstance(value, str):
@@ -109,7 +108,7 @@ def field_records(row: RawRecord | Reject, settings: ReadSettings, tokenizer: To
     except Refused as error:
         # A document's number keeps the id from being one of another document's sentences.
         within = 0 if is_document else -1
-        yield Reject(position, str(error), raw or _shown(shown), own_id, within=within, document=document)
+        yield Reject(position, str(error), raw or _shown(values.get(field)), own_id, within=within, document=document)
 
 
 def sentences_of(value: Any, *, is_document: bool) -> list[list[str]] | None:
@@ -160,17 +159,12 @@ def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int
 
 
 def _field(values: dict[str, Any], name: str, what: str) -> Any:
+    """A value. Refused if it is missing, or bytes, which stand for a string of Parquet that is not UTF-8."""
     if name not in values:
-        raise Refused(f"{what} {name!r} is missing")
-    return values[name]
-
-
-def _decoded(value: Any, what: str) -> Any:
-    """Refused for bytes, which stand for a string of Parquet that is not UTF-8; other values as they are."""
-    if not isinstance(value, bytes):
-        return value
+        raise Refused(f"{what} is missing")
+    value = values[name]
     try:
-        return value.decode("utf-8")
+        return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:
         raise Refused(f"invalid UTF-8 at byte {error.start} of {what} (0x{value[error.start]:02x})") from error
 
@@ -188,17 +182,18 @@ def _tokens(value: Any, what: str, wanted: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _id(value: Any, field: str) -> str:
+def _id(values: dict[str, Any], name: str) -> str:
     """An id as a string: strings as they are, integers in decimal."""
-    value = _decoded(value, f"field {field!r}")
+    what = f"id field {name!r}"
+    value = _field(values, name, what)
     if isinstance(value, str):
         if not value:
-            raise Refused(f"id field {field!r} is empty")
-        _check(value, f"id field {field!r}")
+            raise Refused(f"{what} is empty")
+        _check(value, what)
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise Refused(f"id field {field!r} is {kind_of(value)}, not a string or an integer")
+    raise Refused(f"{what} is {kind_of(value)}, not a string or an integer")
 
 
 def _check(text: str, what: str) -> None:

@@ -17,7 +17,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
 from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import RawRecord, kind_of
-from transforms.readers.lines import cut_raw, lines_of, text_of
+from transforms.readers.lines import Refused, cut_raw, head_of, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
@@ -38,20 +38,18 @@ def is_array(head: bytes) -> bool:
 
 def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
-        line = text_of(data, position, settings.max_line_bytes)
-        yield line if isinstance(line, Reject) else _of_line(position, line)
-
-
-def _of_line(position: int, line: str) -> RawRecord | Reject:
-    raw = cut_raw(line.encode())
-    if not line.strip():
-        return Reject(position, "the line is blank: not JSON", raw)
-    try:
-        return _record(position, json.loads(line), raw, "line")
-    except RecursionError:
-        return Reject(position, "JSON nested too deeply", raw)
-    except ValueError as error:  # also a number of more digits than Python converts
-        return Reject(position, f"not JSON: {error}", raw)
+        raw = cut_raw(head_of(data))
+        try:
+            line = text_of(data, settings.max_line_bytes)
+            if not line.strip():
+                raise Refused("the line is blank: not JSON")
+            yield _record(position, json.loads(line), raw, "line")
+        except RecursionError:
+            yield Reject(position, "JSON nested too deeply", raw)
+        except Refused as error:
+            yield Reject(position, str(error), raw)
+        except ValueError as error:  # also a number of more digits than Python converts
+            yield Reject(position, f"not JSON: {error}", raw)
 
 
 def _record(position: int, value: Any, raw: str, what: str) -> RawRecord | Reject:

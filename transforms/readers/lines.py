@@ -12,7 +12,7 @@ used is refused by itself: it ends the sentence before it.
 
 import codecs
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
@@ -82,38 +82,40 @@ def head_of(line: Line) -> bytes:
     return line.head if isinstance(line, LongLine) else line
 
 
-def text_of(line: Line, position: int, max_bytes: int) -> str | Reject:
-    """The text of ``line``, or why there is none: too long, not UTF-8, or with a NUL character in it."""
+def text_of(line: Line, max_bytes: int) -> str:
+    """The text of ``line``. Refused if it is too long, not UTF-8, or has a NUL character in it."""
     if isinstance(line, LongLine):
-        return Reject(position, f"the line is longer than {max_bytes} bytes", cut_raw(line.head))
+        raise Refused(f"the line is longer than {max_bytes} bytes")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        if wide := wide_encoding(line):
-            return Reject(position, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}", cut_raw(line))
-        return Reject(position, f"invalid UTF-8 at byte {error.start} of the line (0x{line[error.start]:02x})", cut_raw(line))
+        invalid = f"invalid UTF-8 at byte {error.start} of the line (0x{line[error.start]:02x})"
+        raise Refused(in_wide_encoding(line) or invalid) from error
     if "\0" in text:
         wide = "; it may be UTF-16: try --encoding utf-16-le or utf-16-be" if 3 * text.count("\0") >= len(text) else ""
-        return Reject(position, f"NUL character at character {text.index(chr(0))} of the line{wide}", cut_raw(line))
+        raise Refused(f"NUL character at character {text.index(chr(0))} of the line{wide}")
     return text
 
 
-def wide_encoding(head: bytes) -> str:
-    """``UTF-16`` or ``UTF-32`` if ``head`` begins with the byte order mark of one, ``""`` otherwise."""
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "UTF-32"
-    return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+def in_wide_encoding(head: bytes) -> str:
+    """What to say of a text that begins with the byte order mark of UTF-16 or UTF-32, ``""`` of any other."""
+    for name, *marks in (("32", codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), ("16", codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        if head.startswith(tuple(marks)):
+            return f"the text is UTF-{name}, not UTF-8: read it with --encoding utf-{name}"
+    return ""
 
 
 def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a line. Position = number of the line, from 0. A blank line is a sentence of zero tokens."""
     for position, line in enumerate(lines_of(source, settings.max_line_bytes)):
-        text = text_of(line, position, settings.max_line_bytes)
-        if isinstance(text, Reject):
-            yield replace(text, document=InDocument(position))
+        document = InDocument(position)
+        try:
+            text = text_of(line, settings.max_line_bytes)
+        except Refused as error:
+            yield Reject(position, str(error), cut_raw(head_of(line)), document=document)
         else:
             kept = text if settings.keep_text else ""
-            yield ReadSentence(tuple(tokenizer.record(text)), "", position, text=kept, document=InDocument(position))
+            yield ReadSentence(tuple(tokenizer.record(text)), "", position, text=kept, document=document)
     source.ends_in = InDocument(source.n_positions)
 
 
@@ -144,18 +146,20 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
     begun = False  # the paragraph has a line
     try:
         for number, line in enumerate(lines_of(source, settings.max_line_bytes, chunks)):
-            text = text_of(line, number, settings.max_line_bytes)
-            if isinstance(text, Reject):
-                yield from sentences(whole=True)
-                yield replace(text, **place())
-                sentence += 1
-                begun = True
-            elif text.strip():
-                begun = True
-                held.add(text, number)
+            try:
+                text = text_of(line, settings.max_line_bytes)
+                blank = not text.strip()
+                if not blank:
+                    held.add(text, number)
                 if held.is_full():
                     yield from sentences(whole=False)
-            if begun and (ends == "break" or (isinstance(text, str) and not text.strip())):
+            except Refused as error:
+                blank = False
+                yield from sentences(whole=True)
+                yield Reject(number, str(error), cut_raw(head_of(line)), **place())
+                sentence += 1
+            begun = begun or not blank
+            if begun and (blank or ends == "break"):
                 yield from sentences(whole=True)
                 begun = False
                 if by_paragraph:

@@ -17,7 +17,7 @@ class Spread(beam.PTransform[PCollection[Any], PCollection[Any]]):
 
     def expand(self, elements: PCollection[Any]) -> PCollection[Any]:
         """Each element is a group of its own, for a runner that does not know the name."""
-        return elements | "Key" >> beam.ParDo(_Keys(bits=32)) | beam.GroupByKey() | "Value" >> beam.ParDo(_Values())
+        return elements | "Key" >> beam.Map(_keyed, 32) | beam.GroupByKey() | "Value" >> beam.FlatMap(_values)
 
     def to_runner_api_parameter(self, unused_context: Any) -> tuple[str, None]:
         """The name."""
@@ -36,20 +36,14 @@ def gathered(work: Callable[..., Iterable[Any]], *arguments: Any, outputs: Seque
     There is at least one element: where there is none, nothing is done. ``outputs``: tags of the results.
     """
     apply = beam.FlatMap(lambda group, *more: work(group[1], *more), *arguments)
-    group = "Key" >> beam.ParDo(_Keys(bits=0)) | beam.GroupByKey()
+    group = "Key" >> beam.Map(_keyed, 0) | beam.GroupByKey()
     return group | work.__name__ >> (apply.with_outputs(*outputs) if outputs else apply)
 
 
-class _Keys(beam.DoFn):
-    """Pairs of random numbers and elements; of 0 bits the numbers are all alike."""
-
-    def __init__(self, bits: int) -> None:
-        self._bits = bits
-
-    def process(self, element: Any) -> Iterable[tuple[int, Any]]:
-        return [(random.getrandbits(self._bits), element)]
+def _keyed(element: Any, bits: int) -> tuple[int, Any]:
+    """A random number and the element; of 0 bits the numbers are all alike."""
+    return random.getrandbits(bits), element
 
 
-class _Values(beam.DoFn):
-    def process(self, element: tuple[int, Iterable[Any]]) -> Iterable[Any]:
-        return element[1]
+def _values(group: tuple[int, Iterable[Any]]) -> Iterable[Any]:
+    return group[1]
