@@ -18,7 +18,7 @@ from typing import Any
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import InDocument, InputError, ReadSettings, Reject
 from transforms.readers.fields import Fields, RawRecord
-from transforms.readers.lines import RAW_BYTES, Line, LongLine, Refused, cut_raw, head_of, lines_of, text_of
+from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, lines_of, text_of
 
 DOCUMENT = b"-DOCSTART-"
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
@@ -44,12 +44,11 @@ class _Block:
         self._problem = ""
         self._raw: list[bytes] = []
 
-    def add(self, line: Line, number: int, max_bytes: int) -> None:
+    def add(self, line: bytes, number: int, max_bytes: int) -> None:
         """Take in one line that is not blank."""
-        head = head_of(line)
         if self._n_bytes < RAW_BYTES:
-            self._raw.append(head[:RAW_BYTES])
-        self._n_bytes += len(head)
+            self._raw.append(line[:RAW_BYTES])
+        self._n_bytes += len(line)
         try:
             if self._n_bytes > max_bytes:
                 raise Refused(f"the sentence is longer than {max_bytes} bytes")
@@ -117,11 +116,10 @@ def conll_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord
     column, lines = _column_and_lines(source, settings)
     block: _Block | None = None
     for number, line in enumerate(chain(lines, [b""])):
-        head = head_of(line)
         if column is None:
-            ends, is_comment = isinstance(line, bytes) and not line.strip(b" \t"), False
+            ends, is_comment = not line.strip(b" \t"), False
         else:
-            ends, is_comment = not head.strip() or head.startswith(DOCUMENT), block is None and head.startswith(b"# ")
+            ends, is_comment = not line.strip() or line.startswith(DOCUMENT), block is None and line.startswith(b"# ")
         if ends:
             if block and block.newdoc is not None:
                 source.ends_in = InDocument(0, block.position, block.newdoc)
@@ -129,25 +127,25 @@ def conll_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord
                 source.ends_in = source.ends_in._replace(number=source.ends_in.number + 1)
                 yield row
             block = None
-            if column is not None and head.startswith(DOCUMENT):
+            if column is not None and line.startswith(DOCUMENT):
                 source.ends_in = InDocument(0, number)
         elif not is_comment:
             block = block or _Block(number, column)
             block.add(line, number, settings.max_line_bytes)
 
 
-def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int | None, Iterator[Line]]:
+def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int | None, Iterator[bytes]]:
     """The column of the words, from 0, None where the text is CoNLL-U; and all lines."""
     lines = lines_of(source, settings.max_line_bytes)
     if source.split.format == "conllu":
         return None, lines
-    head: list[Line] = []  # up to the first line of words
+    head: list[bytes] = []  # up to the first line of words
     for line in lines:
         head.append(line)
-        if isinstance(line, LongLine) or (line.strip() and not line.startswith(b"#")):
+        if line.strip() and not line.startswith(b"#"):
             break
     column = settings.text_field or "1"
-    if not settings.text_field and head and isinstance(head[-1], bytes) and _is_conllu(head[-1]):
+    if not settings.text_field and head and _is_conllu(head[-1]):
         return None, chain(head, lines)
     if not column.isdecimal() or column == "0":
         raise InputError(source.url, f"--text-field {column}: columns have no names here, give the word's number from 1")

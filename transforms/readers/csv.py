@@ -14,7 +14,7 @@ from itertools import chain
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import RawRecord, asked_fields, check_names
-from transforms.readers.lines import Line, LongLine, cut_raw, lines_of
+from transforms.readers.lines import RAW_BYTES, cut_raw, lines_of
 
 SEPARATORS = ",;\t|"
 
@@ -22,7 +22,7 @@ SEPARATORS = ",;\t|"
 def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
-    lines = map(_decoded, lines_of(source, settings.max_line_bytes))
+    lines = (_decoded(line, settings.max_line_bytes) for line in lines_of(source, settings.max_line_bytes))
     own, numbered, first = asked_fields(settings), settings.text_field.isdecimal(), next(lines, "")
     plain = source.split.format == "tsv"  # without quotes
     separator = "\t" if plain else _separator(first, own.text)
@@ -62,7 +62,7 @@ def _separator(first: str, field: str) -> str:
     return max(SEPARATORS, key=first.count) if field.isdecimal() else ","
 
 
-def _decoded(line: Line) -> str:
-    """A line with its end; what is not UTF-8 in it stays recognisable, so that its row is refused."""
-    data = line.head + b"\xff" if isinstance(line, LongLine) else line
+def _decoded(line: bytes, max_bytes: int) -> str:
+    """A line with its end; what is not UTF-8 in it stays recognisable, so that its row is refused, and one too long is none."""
+    data = line[:RAW_BYTES] + b"\xff" if len(line) > max_bytes else line
     return data.decode("utf-8", "surrogateescape") + "\n"

@@ -17,7 +17,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
 from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import RawRecord, kind_of
-from transforms.readers.lines import Refused, cut_raw, head_of, lines_of, text_of
+from transforms.readers.lines import Refused, cut_raw, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
@@ -38,7 +38,7 @@ def is_array(head: bytes) -> bool:
 
 def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
-        raw = cut_raw(head_of(data))
+        raw = cut_raw(data)
         try:
             line = text_of(data, settings.max_line_bytes)
             if not line.strip():

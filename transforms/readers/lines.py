@@ -12,7 +12,6 @@ used is refused by itself: it ends the sentence before it.
 
 import codecs
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
@@ -22,22 +21,11 @@ from transforms.text.looks import SAMPLE_BYTES, line_ends_of
 from transforms.text.sentences import Paragraph, bounded
 from transforms.text.tokenizers import Tokenizer
 
-RAW_BYTES = 2048  # what is kept of a line that is too long
-RAW_CHARACTERS = 500  # what a reject shows
+RAW_BYTES, RAW_CHARACTERS = 2048, 500  # of a record, what a reject shows
 
 
 class Refused(ValueError):
     """Why a record can't be used."""
-
-
-@dataclass(frozen=True)
-class LongLine:
-    """A line over the limit; only its beginning was kept."""
-
-    head: bytes
-
-
-Line = bytes | LongLine
 
 
 def cut_raw(line: bytes) -> str:
@@ -45,46 +33,34 @@ def cut_raw(line: bytes) -> str:
     return line[:RAW_BYTES].decode("utf-8", errors="backslashreplace")[:RAW_CHARACTERS]
 
 
-def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[Line]:
-    """Each line without its end. A line longer than ``max_bytes`` is not held."""
+def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
+    """Each line without its end; one longer than ``max_bytes`` may lack some of its middle, and is longer nevertheless."""
     held: list[bytes] = []  # the beginning of a line that goes on in the next chunk
-    held_bytes = 0  # bytes of that line so far, kept or not
+    held_bytes, most = 0, max_bytes + 2  # with a CR, which may belong to the line's end, and one byte too many
     for chunk in chunks:
         *ended, last = chunk.split(b"\n")
         for line in ended:
-            line_bytes = held_bytes + len(line)
             if held:
-                line = b"".join((*held, line))
-                held = []
-            held_bytes = 0
-            kept_whole = len(line) == line_bytes
-            line = line[:-1] if kept_whole and line.endswith(b"\r") else line
-            yield line if kept_whole and len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
-        if last:
-            held_bytes += len(last)
-            held.append(last)
-            if held_bytes > max_bytes + 1:  # one more: a CR may belong to the end of the line
-                held = [b"".join(held)[:RAW_BYTES]]
-    if held_bytes:
-        line = b"".join(held)
-        yield line if held_bytes == len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
+                line = b"".join((*held, line[:most]))
+                held, held_bytes = [], 0
+            yield line.removesuffix(b"\r")
+        if last and held_bytes < most:
+            held.append(last[:most])
+            held_bytes += len(held[-1])
+    if held:
+        yield b"".join(held)
 
 
-def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[Line]:
+def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[bytes]:
     """The lines of ``text``, by default the split's, counted as its positions."""
     for line in split_lines(source.text() if text is None else text, max_bytes):
         source.n_positions += 1
         yield line
 
 
-def head_of(line: Line) -> bytes:
-    """What is there of a line."""
-    return line.head if isinstance(line, LongLine) else line
-
-
-def text_of(line: Line, max_bytes: int) -> str:
+def text_of(line: bytes, max_bytes: int) -> str:
     """The text of ``line``. Refused if it is too long, not UTF-8, or has a NUL character in it."""
-    if isinstance(line, LongLine):
+    if len(line) > max_bytes:
         raise Refused(f"the line is longer than {max_bytes} bytes")
     try:
         text = line.decode("utf-8")
@@ -112,7 +88,7 @@ def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
         try:
             text = text_of(line, settings.max_line_bytes)
         except Refused as error:
-            yield Reject(position, str(error), cut_raw(head_of(line)), document=document)
+            yield Reject(position, str(error), cut_raw(line), document=document)
         else:
             kept = text if settings.keep_text else ""
             yield ReadSentence(tuple(tokenizer.record(text)), "", position, text=kept, document=document)
@@ -148,16 +124,17 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
         for number, line in enumerate(lines_of(source, settings.max_line_bytes, chunks)):
             try:
                 text = text_of(line, settings.max_line_bytes)
+            except Refused as error:
+                yield from sentences(whole=True)
+                yield Reject(number, str(error), cut_raw(line), **place())
+                sentence += 1
+                blank = False
+            else:
                 blank = not text.strip()
                 if not blank:
                     held.add(text, number)
                 if held.is_full():
                     yield from sentences(whole=False)
-            except Refused as error:
-                blank = False
-                yield from sentences(whole=True)
-                yield Reject(number, str(error), cut_raw(head_of(line)), **place())
-                sentence += 1
             begun = begun or not blank
             if begun and (blank or ends == "break"):
                 yield from sentences(whole=True)
