@@ -34,13 +34,13 @@ from transforms.inputs.records import describe_files
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import BAD, DEVICE, MODEL
-from transforms.stages.embed import build_ahead, embed_shards
+from transforms.stages.embed import build_engine, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.job import Job
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import BEGUN, NUMBER, SHARDS, plan_job, shards_per_call
 from transforms.stages.split import listed_tasks, read_tasks, write_tasks
-from transforms.stages.tokenise import TokeniseTasks
+from transforms.stages.tokenise import tokenise_tasks
 
 SHARDS_PER_TASK = 128  # at most; those of a task go to the engine in one call
 # Rows of one call of the engine: 128 lanes were 92% full with 16,384 rows of real text and 99% with 65,536; a GPU has
@@ -64,9 +64,8 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         """Wire the stages; every `Spread` within them is where work spreads over workers."""
         job = self._job
         root = job.root
-        arguments = (root, job.read, job.input_storage_options)
         tasks = begin | beam.Impulse() | "List tasks" >> beam.FlatMap(lambda _: listed_tasks(root))
-        read = tasks | "Text" >> TokeniseTasks(*arguments, processes=job.read_processes)
+        read = tasks | "Text" >> tokenise_tasks(root, job.read, job.input_storage_options, processes=job.read_processes)
         settings = (root, job.read, job.shards_per_call, job.workers, job.resumed, job.max_reject_rate)
         planned = read | "Plan" >> gathered(plan_job, *settings, outputs=(NUMBER, SHARDS, BEGUN))
         shards = planned[SHARDS]
@@ -152,7 +151,7 @@ def _put_start(
         root.remove(DEVICE)
     put_start(root, n_pieces=len(tasks), waits=terms.waits)
     if terms.local and job.workers == 1:
-        build_ahead(job, place.model.weights, state)
+        build_engine(job, lambda: (place.model.weights, state))
     return job
 
 

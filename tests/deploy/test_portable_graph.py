@@ -83,12 +83,12 @@ from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import BEGUN, NUMBER, SHARDS, plan_job
 from transforms.inputs.records import ReadSettings
 from transforms.stages.split import listed_tasks
-from transforms.stages.tokenise import TokeniseTasks
+from transforms.stages.tokenise import tokenise_tasks
 
 root, read = Root(sys.argv[1]), ReadSettings()
 pipeline = beam.Pipeline(options=pipeline_options([]))
 tasks = pipeline | beam.Create([root]) | beam.FlatMap(listed_tasks)
-read_all = tasks | TokeniseTasks(root, read, None, processes=1)
+read_all = tasks | tokenise_tasks(root, read, None, processes=1)
 planned = read_all | "Plan" >> gathered(plan_job, root, read, 8, 1, False, outputs=(NUMBER, SHARDS, BEGUN))
 numbered = planned[NUMBER] | "Number" >> spread(number_parts, root)
 _ = numbered | "All numbered" >> gathered(runs_to_do, root) | "Ids" >> spread(merge_ids, root)

@@ -20,10 +20,9 @@ from functools import cached_property, partial
 from typing import Any, cast
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.multi_process_shared import MultiProcessShared
 from apache_beam.utils.shared import Shared
-from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import START_STATE, state_names
@@ -93,7 +92,7 @@ class EmbedShards(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         """Outcomes of all others: a bundle that succeeded is durable."""
         while self._calls:
-            yield WindowedValue(self._outcome(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+            yield GlobalWindows.windowed_value_at_end_of_window(self._outcome())
 
     def _outcome(self) -> Outcome:
         return counted(self._worker.outcome(self._calls.popleft()))
@@ -107,27 +106,24 @@ def load_worker(job: Job) -> "ShardWorker":
     return ShardWorker(job, engine)
 
 
-def build_ahead(job: Job, weights: BiLMWeights, start: StartState) -> None:
-    """Begin to build the engine of a worker in this process, while the job reads its input."""
-    job.built.acquire(partial(_built, job, lambda: (weights, start)))
-
-
 def load_engine(job: Job) -> Embedder:
     """The engine of a worker: the one that this process is building for it, or one of the weights in the store."""
 
     def load() -> tuple[BiLMWeights, StartState]:
         return load_weights(job.root, job.fingerprint, job.model), load_start_state(job.root, job.start_sha256)
 
-    engine: Future[Embedder] = job.built.acquire(partial(_built, job, load))
-    return engine.result()
+    return build_engine(job, load).result()
 
 
-def _built(job: Job, load: Callable[[], tuple[BiLMWeights, StartState]]) -> Future[Embedder]:
+def build_engine(job: Job, load: Callable[[], tuple[BiLMWeights, StartState]]) -> Future[Embedder]:
+    """Begin to build the engine of a worker in this process, unless that is begun: a launcher does it while input is read."""
+
     def build() -> Embedder:
         weights, start = load()
         return Embedder(_apart(weights), start, EngineSettings(**job.engine))
 
-    return ThreadPoolExecutor(1, thread_name_prefix="engine").submit(build)
+    engine: Future[Embedder] = job.built.acquire(lambda: ThreadPoolExecutor(1, thread_name_prefix="engine").submit(build))
+    return engine
 
 
 def load_weights(root: Root, fingerprint: str, model: str | None = None) -> BiLMWeights:
@@ -210,7 +206,7 @@ class ComputedShard:
     text: ShardText
     running: RunningCall | None  # None: all rows of the call are known
     first: int
-    stats: dict[str, Any]  # as far as they are known before the states
+    stats: dict[str, Any]  # of its call, as far as they are known before the states
 
 
 def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
@@ -263,27 +259,21 @@ def _ask_engine(work: WorkerContext, call: Call) -> list[ComputedShard]:
     device = running.computed_on if running else work.engine.hardware
     stats |= {"seconds_reading": call.seconds_reading, "cell": work.engine.cell, "device": device}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
-    return [
-        ComputedShard(text, running, end - text.n_asked, stats | {"tokens": text.n_tokens} | _copied(text))
-        for text, end in zip(call.texts, ends, strict=True)
-    ]
-
-
-def _copied(text: ShardText) -> dict[str, int]:
-    known = text.known
-    return {} if known is None else {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
+    return [ComputedShard(text, running, end - text.n_asked, stats) for text, end in zip(call.texts, ends, strict=True)]
 
 
 def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     """Wait for the states of ``shard``, then write them."""
-    task, running, stats = shard.text.task, shard.running, shard.stats
+    task, running, known, n_asked = shard.text.task, shard.running, shard.text.known, shard.text.n_asked
+    stats = dict(shard.stats)
+    if known is not None:
+        stats |= {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
     try:
         call_states = running.result() if running else None  # [rows of the call, kept, p]
     except DeviceLostError:
         raise
     except Exception as error:
         return work.failed(task.shard, "computing", error)
-    n_asked = shard.text.n_asked
     if running and call_states is not None:
         # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
         share = n_asked / len(call_states)
@@ -293,15 +283,16 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
         stats["seconds_idle"] = running.seconds_idle if n_asked and shard.first == 0 else 0.0
     try:
         computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
-        states = merged(shard.text.known, computed)  # [n_rows, kept, p]
+        states = merged(known, computed)  # [n_rows, kept, p]
         text = shard.text.rows()
+        stats["tokens"] = text.n_tokens(work.manifest.boundaries)
         write_shard(work.root, work.manifest, text, states, work.plan, run_stats(work.root, stats))
     except LeaseLostError:
         raise
     except Exception as error:
         return work.failed(task.shard, "writing", error)
     work.health.succeeded()
-    return Outcome.written(shard.text.n_tokens)
+    return Outcome.written(stats["tokens"])
 
 
 class ShardWorker:

@@ -50,12 +50,6 @@ class Excerpt:
         words = self.words[np.repeat(mask, self.lengths)]
         return Excerpt(self.part, words, self.lengths[mask], self.first[mask], self.stop[mask])
 
-    @property
-    def n_boundaries(self) -> int:
-        """How many of the rows are BOS or EOS, if these are rows."""
-        held = (self.lengths > 0) & (self.stop > self.first)
-        return int((held & (self.first == 0)).sum() + (held & (self.stop == self.lengths + 2)).sum())
-
     def tokens(self, boundaries: bool) -> npt.NDArray[np.object_]:
         """The token of each row that the shard holds: [Σ (stop - first)]."""
         vocabulary = self.part.vocabulary
@@ -93,7 +87,6 @@ class ShardText:
     boundaries: bool  # whether BOS and EOS are rows
     sentence: Int64  # [n_rows] sentence of each row, counted over the corpus
     index: npt.NDArray[np.int32]  # [n_rows] row within its sentence
-    n_tokens: int  # rows that are tokens (not BOS or EOS)
     known: KnownRows | None = None
 
     @property
@@ -151,8 +144,7 @@ def read_shard(read_part: Callable[[str], PartWords], task: ShardTask, boundarie
             f"{n_rows}: the scratch parts changed after the plan was made; run again with --overwrite"
         )
     index = np.concatenate([ranges(excerpt.first, excerpt.stop - excerpt.first) for excerpt in excerpts]).astype(np.int32)
-    n_boundaries = sum(excerpt.n_boundaries for excerpt in excerpts) if boundaries else 0
-    return ShardText(task, excerpts, boundaries, np.concatenate(sentences), index, n_rows - n_boundaries)
+    return ShardText(task, excerpts, boundaries, np.concatenate(sentences), index)
 
 
 def call_text(shards: Sequence[ShardText]) -> Text:

@@ -1,7 +1,7 @@
 """Stage A: the input's tasks → scratch parts in the store, streamed in bounded memory, with a marker of what was done.
 
 The marker of a task comes last and holds counts and checksums: whatever happens before it, the task counts as not done, and doing
-it again puts the same bytes under the same names. `TokeniseTasks` spreads tasks over workers, or over processes of this machine.
+it again puts the same bytes under the same names. `tokenise_tasks` spreads tasks over workers, or over processes of this machine.
 """
 
 import hashlib
@@ -18,9 +18,7 @@ import apache_beam as beam
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.transforms.window import GlobalWindows
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
@@ -65,7 +63,9 @@ _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that emp
 _WAITING = 4  # tasks that wait for a process, a process
 
 
-class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
+def tokenise_tasks(
+    root: Root, read: ReadSettings, input_storage_options: Mapping[str, Any] | None, *, processes: int
+) -> beam.PTransform:
     """Tasks of the input → scratch parts in the store; the index of each task.
 
     A task some of whose files can't be read leaves word of them (`note_bad_files`), so that the plan names them all.
@@ -73,19 +73,11 @@ class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
     ``processes``: of each worker. More than 1 is for a runner that runs in one process of this machine: Python tokenises on
     one core a process, and the engine is not at work yet.
     """
-
-    def __init__(
-        self, root: Root, read: ReadSettings, input_storage_options: Mapping[str, Any] | None = None, *, processes: int = 1
-    ) -> None:
-        super().__init__()
-        self._arguments = (root, read, input_storage_options)
-        self._processes = processes
-
-    def expand(self, tasks: PCollection[ReadTask]) -> PCollection[int]:
-        if self._processes == 1:
-            return tasks | "Spread tasks" >> Spread() | "Tokenise" >> beam.Map(finish_task, *self._arguments)
-        work = _TokeniseInProcesses(self._processes, *self._arguments)
-        return tasks | "Spread tasks" >> Spread() | "Tokenise" >> beam.ParDo(work).with_output_types(int)
+    arguments = (root, read, input_storage_options)
+    work = beam.Map(finish_task, *arguments)
+    if processes > 1:
+        work = beam.ParDo(_TokeniseInProcesses(processes, *arguments)).with_output_types(int)
+    return "Spread tasks" >> Spread() | "Tokenise" >> work
 
 
 class _TokeniseInProcesses(beam.DoFn):
@@ -109,7 +101,7 @@ class _TokeniseInProcesses(beam.DoFn):
 
     def finish_bundle(self) -> Iterable[Any]:
         for future in self._futures:
-            yield WindowedValue(future.result(), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+            yield GlobalWindows.windowed_value_at_end_of_window(future.result())
         self.teardown()
 
     def teardown(self) -> None:

@@ -30,7 +30,7 @@ from transforms.runtime.results import Outcome
 from transforms.runtime.work import DEVICE, PLAN
 from transforms.runtime.worker import WorkerBrokenError, WorkerError
 from transforms.stages import embed
-from transforms.stages.embed import ShardWorker, build_ahead, load_engine, load_worker
+from transforms.stages.embed import ShardWorker, build_engine, load_engine, load_worker
 from transforms.stages.job import Job
 from transforms.stages.plan import ShardTask
 from transforms.stages.shards import call_text, part_reader, read_shard
@@ -149,7 +149,7 @@ def test_a_shard_s_text_is_cut_to_its_rows(
     assert text.rows().tokens == tokens
     assert text.sentence.tolist() == sentence
     assert text.index.tolist() == index
-    assert text.n_tokens == n
+    assert text.rows().n_tokens(boundaries=False) == n
     asked = call_text([text])
     assert (asked.stop - asked.first).sum() == n
     assert [asked.vocabulary[word] for word in asked.words] == [
@@ -160,7 +160,7 @@ def test_a_shard_s_text_is_cut_to_its_rows(
 def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
     text = read_shard(part_reader(root), task(0, 3, 6, n_rows=12), boundaries=True)
     assert text.rows().tokens == ["c", "</S>", "<S>", "d", "</S>", "<S>"]
-    assert text.n_tokens == 2
+    assert text.rows().n_tokens(boundaries=True) == 2
     assert text.index.tolist() == [3, 4, 0, 1, 2, 0]
 
 
@@ -307,7 +307,7 @@ def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_proces
     monkeypatch.setattr(embed, "load_weights", lambda *_: loaded.append("weights"))
     monkeypatch.setattr(embed, "load_start_state", lambda *_: loaded.append("start state"))
     settings = Job(root, "run", "sha256:", "", {})
-    build_ahead(settings, None, None)  # type: ignore[arg-type]
+    build_engine(settings, lambda: (None, None))  # type: ignore[arg-type, return-value]
     assert load_engine(pickle.loads(pickle.dumps(settings))) is built[0]
     assert not loaded
     assert load_engine(Job(root, "another run", "sha256:", "", {})) is built[1]

@@ -20,12 +20,12 @@ from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskRe
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import (
     SCRATCH_SCHEMA,
-    TokeniseTasks,
     finish_task,
     scratch_paths,
     task_marker,
     task_result,
     tokenise_task,
+    tokenise_tasks,
 )
 
 
@@ -190,7 +190,7 @@ def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: in
     workers = 1 if mode == "in_memory" else 2
     flags = ["--runner=FnApiRunner", f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"]
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        _ = pipeline | beam.Create(tasks) | TokeniseTasks(root, settings, processes=processes)
+        _ = pipeline | beam.Create(tasks) | tokenise_tasks(root, settings, None, processes=processes)
     results = [task_result(root, task, settings) for task in tasks]
     found: list[Any] = []
     for result in results:
