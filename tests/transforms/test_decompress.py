@@ -13,7 +13,8 @@ import zstandard
 
 from tests.transforms.reading import one_split, records, tokens, write
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.decompress import compression_of_bytes, compression_of_name, without_suffix
+from transforms.inputs.decompress import compression_of_bytes, compression_of_name
+from transforms.inputs.files import known_format
 from transforms.inputs.records import InputError, ReadSettings
 from transforms.readers import read_split
 
@@ -37,7 +38,7 @@ def test_read_by_name_and_by_first_bytes(tmp_path: Path, kind: str) -> None:
     data = compress(TEXT)
     assert compression_of_bytes(data[:10]) == kind
     assert compression_of_name(f"a.txt{suffix.upper()}") == kind
-    assert without_suffix(f"a.txt{suffix}") == "a.txt"
+    assert known_format(f"a.csv{suffix}") == known_format(f"a.csv{suffix.upper()}") == "csv"
     assert expand(write(tmp_path / f"a.tok{suffix}", data)) == TEXT
     assert expand(write(tmp_path / "unnamed", data)) == TEXT
 

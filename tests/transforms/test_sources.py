@@ -75,7 +75,7 @@ def test_excluded_folders_are_left_out(tree: Path) -> None:
 
 def test_relative_names_become_absolute(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tree)
-    assert [file.url for file in find_files(["b.txt", "./a/../a.txt"])] == [str(tree / "a.txt"), str(tree / "b.txt")]
+    assert list(find_files(["b.txt", "./a/../a.txt"])) == [str(tree / "a.txt"), str(tree / "b.txt")]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_store_below_a_folder_is_no_input(tmp_path: Path) -> None:
     for name in ("out/elmo_store.json", "out/sentences/part-00000.parquet", "out/indexes/ids/00000.parquet", "outer.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
-    assert [Path(file.url).name for file in find_files([str(tmp_path)])] == ["a.txt", "outer.txt"]
-    assert [Path(file.url).name for file in find_files([str(tmp_path / "out" / "sentences" / "part-*.parquet")])] == [
+    assert [Path(url).name for url in find_files([str(tmp_path)])] == ["a.txt", "outer.txt"]
+    assert [Path(url).name for url in find_files([str(tmp_path / "out" / "sentences" / "part-*.parquet")])] == [
         "part-00000.parquet"  # named by itself
     ]

@@ -13,7 +13,7 @@ from elmo_store.format.layout import WORK
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
-from transforms.inputs.files import fetcher, filesystem_of, identity_of, input_errors
+from transforms.inputs.files import filesystem_of, identity_of, input_errors
 from transforms.inputs.records import DamagedInputError, InDocument, InputError, Split
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
@@ -85,7 +85,12 @@ class ByteSource:
         return filesystem, path
 
     def _range(self) -> Iterator[bytes]:
-        split, fetch, size = self.split, fetcher(self.url, *self._checked_file()), self.split.identity.size
+        split, size, (filesystem, path) = self.split, self.split.identity.size, self._checked_file()
+
+        def fetch(start: int, stop: int) -> bytes:
+            with input_errors(self.url, f"can't be read at byte {start}"):
+                return bytes(filesystem.cat_file(path, start=start, end=stop))
+
         unit = unit_of(split.format, split.line_ends)
         first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
         for offset in range(first, last, RANGE_STEP):

@@ -29,11 +29,6 @@ def compression_of_name(name: str) -> str:
     return SUFFIXES.get(splitext(name)[1].lower(), "")
 
 
-def without_suffix(name: str) -> str:
-    """``name`` without the ending of a compression."""
-    return splitext(name)[0] if compression_of_name(name) else name
-
-
 def compression_of_bytes(head: bytes) -> str:
     """``gzip|bzip2|xz|zstd`` by the first bytes (10 are enough), ``""`` for any other."""
     if head.startswith(b"\x1f\x8b\x08"):

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,8 +14,7 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.failures import translate_error
 from elmo_store.storage.filesystems import names_filesystem, open_filesystem
 from elmo_store.storage.location import Location
-from transforms.inputs.boundaries import Fetch
-from transforms.inputs.decompress import without_suffix
+from transforms.inputs.decompress import compression_of_name
 from transforms.inputs.records import FileIdentity, InputError
 
 BY_SUFFIX = {
@@ -27,21 +25,9 @@ BY_SUFFIX = {
     ".txt": "text", ".text": "text",
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",
 }  # fmt: skip
+Files = dict[str, FileIdentity]  # by full name
 _GLOB = "*?["
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """A file of the input under its full name, and the version of it that was found."""
-
-    url: str
-    identity: FileIdentity
-
-    @property
-    def whole(self) -> bool:
-        """Whether it is read from its beginning only: web servers may have no ranges, nor have files within files."""
-        return is_chained(self.url) or self.url.startswith(("http://", "https://"))
 
 
 def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = None) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -57,6 +43,11 @@ def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = Non
 def is_chained(location: str) -> bool:
     """Whether ``location`` is a chain of filesystems: it has ``::`` after the name of one, and is not a file here."""
     return "::" in location and names_filesystem(location) and not os.path.lexists(location)
+
+
+def is_read_whole(url: str) -> bool:
+    """Whether a file is read from its beginning only: web servers may have no ranges, nor have files within files."""
+    return is_chained(url) or url.startswith(("http://", "https://"))
 
 
 VERSIONS = (
@@ -77,17 +68,6 @@ def identity_of(info: Mapping[str, Any]) -> FileIdentity:
     return FileIdentity(size, "")
 
 
-def fetcher(url: str, filesystem: fsspec.AbstractFileSystem, path: str) -> Fetch:
-    """What fetches bytes start … stop of a file; it raises InputError."""
-
-    def fetch(start: int, stop: int) -> bytes:
-        with input_errors(url, f"can't be read at byte {start}"):
-            data: bytes = filesystem.cat_file(path, start=start, end=stop)
-            return data
-
-    return fetch
-
-
 @contextmanager
 def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
     """The block's errors, of which every filesystem has its own, as InputError."""
@@ -104,8 +84,8 @@ def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
 
 def known_format(name: str) -> str:
     """The format that ``auto`` reads in the ending of ``name`` (before that of a compression); "" for an unknown one."""
-    base = without_suffix(name.rpartition("/")[2]).lower()
-    return next((kind for suffix, kind in BY_SUFFIX.items() if base.endswith(suffix)), "")
+    base = os.path.splitext(name)[0] if compression_of_name(name) else name
+    return BY_SUFFIX.get(os.path.splitext(base)[1].lower(), "")
 
 
 def find_files(
@@ -114,8 +94,8 @@ def find_files(
     only_known: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     exclude: Sequence[Location] = (),
-) -> list[InputFile]:
-    """All files that ``inputs`` name, each once, sorted by full name.
+) -> Files:
+    """All files that ``inputs`` name, each once, sorted by full name, with the version of each that was found.
 
     A folder stands for every file below it, but for names that begin with ``.`` or ``_`` (as in Hadoop); with
     ``only_known`` also but for endings that `known_format` does not know (a README beside the data), which the log names.
@@ -126,15 +106,15 @@ def find_files(
     if not inputs:
         raise InputError("(no input)", "name at least one file, folder, glob or URL")
     left_out = tuple(_name(*_locate(folder.url, folder.storage_options)).rstrip("/") + "/" for folder in exclude)
-    every: dict[str, InputFile] = {}
+    every: Files = {}
     for location in inputs:
         with input_errors(location, "bad input location"):
             listed = _expand(location, only_known, storage_options)
-        files = [file for file in listed if not (file.url + "/").startswith(left_out)]
+        files = {url: identity for url, identity in listed.items() if not (url + "/").startswith(left_out)}
         if not files:
             raise InputError(location, "no file to read is there: check the folder or the glob (hidden files are not counted)")
-        every.update((file.url, file) for file in files)
-    return [every[url] for url in sorted(every)]
+        every |= files
+    return dict(sorted(every.items()))
 
 
 def _locate(location: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -153,31 +133,32 @@ def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
     return str(name)
 
 
-def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> list[InputFile]:
+def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> Files:
     filesystem, path = _locate(location, storage_options)
     filesystem.invalidate_cache()
     if is_chained(location):
         info = filesystem.info(path)
         if info["type"] != "file":
             raise InputError(location, "a chained URL must name one file: no folder, no glob")
-        return [InputFile(location, identity_of(info))]
+        return {location: identity_of(info)}
     try:
         info = filesystem.info(path)  # first as it stands: a name may hold [ or ? itself
     except FileNotFoundError:
         if not any(character in path for character in _GLOB):
             raise
         infos = [i for i in filesystem.glob(path, detail=True).values() if i["type"] == "file"]
-        return [InputFile(_name(filesystem, i["name"]), identity_of(i)) for i in infos]
+        return {_name(filesystem, i["name"]): identity_of(i) for i in infos}
     if info["type"] == "file":
-        return [InputFile(_name(filesystem, path), identity_of(info))]
+        return {_name(filesystem, path): identity_of(info)}
     return _below(filesystem, path, location, only_known)
 
 
-def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool) -> list[InputFile]:
+def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool) -> Files:
     head = folder.rstrip("/") + "/"
     infos = filesystem.find(folder, detail=True)
     stores = tuple(path.removesuffix(MANIFEST) for path in infos if path.endswith(f"/{MANIFEST}"))
-    files, unknown = [], []
+    files: Files = {}
+    unknown = []
     for path, info in infos.items():
         relative = path[len(head) :] if path.startswith(head) else path.rpartition("/")[2]
         hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
@@ -186,7 +167,7 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, on
         if only_known and not known_format(relative):
             unknown.append(relative)
         else:
-            files.append(InputFile(_name(filesystem, path), identity_of(info)))
+            files[_name(filesystem, path)] = identity_of(info)
     if unknown:
         told = f"{len(unknown)} files whose ending says no format, such as {min(unknown)}: name them, or give --input-format"
         if not files:

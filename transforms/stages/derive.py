@@ -19,14 +19,12 @@ from elmo_store.errors import LeaseLostError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, marked, read_marker
-from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.reading.collection import CollectionReader, rejects_in
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.failures import retry
 from elmo_store.storage.root import Root
 from elmo_store.writer import (
-    RowText,
     copy_marked,
     more_columns,
     n_part_groups,
@@ -97,15 +95,12 @@ class DeriveShards(beam.DoFn):
         self._source, self._target = source, target
 
     def setup(self) -> None:
-        self._health = Health()
-        self._manifest: Manifest | None = None
+        self._health, self._manifest = Health(), read_manifest(self._target)
 
     def process(self, element: list[ShardTask]) -> Iterator[Outcome]:
-        if self._manifest is None:
-            self._manifest = read_manifest(self._target)
         for task in element:
             try:
-                outcome = self._derive(task.shard, self._manifest)
+                outcome = self._derive(task.shard)
             except LeaseLostError:
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
@@ -116,13 +111,11 @@ class DeriveShards(beam.DoFn):
                 self._health.succeeded()
                 yield counted(outcome)
 
-    def _derive(self, shard: int, manifest: Manifest) -> Outcome:
-        began = time.perf_counter()
-        text, rows = retry(partial(_read, self._source, manifest, shard), local=self._source.root.is_local)
-        stats = {"tokens": text.n_tokens(manifest.boundaries), "seconds_reading": time.perf_counter() - began}
-        write_shard(self._target, manifest, text, rows, plan_id(manifest), run_stats(self._target, stats))
-        return Outcome.written(text.n_tokens(manifest.boundaries)) + Outcome.retried(self._target)
-
-
-def _read(store: StoreReader, manifest: Manifest, shard: int) -> tuple[RowText, Array | Int8Rows]:
-    return row_text(store, manifest, shard), stored_rows(store, manifest, shard)
+    def _derive(self, shard: int) -> Outcome:
+        source, target, manifest, began = self._source, self._target, self._manifest, time.perf_counter()
+        text = retry(lambda: row_text(source, manifest, shard), local=source.root.is_local)
+        rows = retry(lambda: stored_rows(source, manifest, shard), local=source.root.is_local)
+        n_tokens = text.n_tokens(manifest.boundaries)
+        stats = {"tokens": n_tokens, "seconds_reading": time.perf_counter() - began}
+        write_shard(target, manifest, text, rows, plan_id(manifest), run_stats(target, stats))
+        return Outcome.written(n_tokens) + Outcome.retried(target)

@@ -74,7 +74,10 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
         yield from _start_chunks(root, manifest, group, starts)
 
     records, stamps = put_objects(root, objects())
-    _put_hashes(root, group, manifest.sizes.sentences, np.concatenate(hashes))
+    runs, every = id_runs(manifest.sizes.sentences), np.concatenate(hashes)
+    run_of_hash = ids.tables_of(every[:, 1], runs.bit_length() - 1)
+    for run in range(runs):  # also where it has none
+        root.put(id_hashes(run, group.number), every[run_of_hash == run].astype("<u8").tobytes())
     ranges = tuple(part.range for part in group.parts)
     write_marker(root, PartGroupMarker(group.number, ranges, records, identity(group, manifest), stamps))
     return Outcome()
@@ -110,35 +113,29 @@ def number_table(scratch: pa.Table, part: PartPlan, manifest: Manifest) -> pa.Ta
     n_tokens = scratch["n_tokens"].to_numpy().astype(np.int64)
     position = scratch["position"].to_numpy().astype(np.int64) + part.position_offset
     first = part.range.first_sentence
-    documents = list(_documents(scratch, position, part))
+    places = list(_places(scratch, position, part))
     columns = {
         "sentence": np.arange(first, first + len(n_tokens), dtype=np.int64),
-        "id": list(_sentence_ids(scratch, position, part.ordinal_offset)),
+        "id": [own for own, _, _ in places],
         "position": position,
         "first_row": row_starts(sentence_rows(n_tokens, manifest.boundaries), part.range.first_row),
-        "document": [name for name, _ in documents],
-        "document_sentence": [number for _, number in documents],
+        "document": [document for _, document, _ in places],
+        "document_sentence": [number for _, _, number in places],
     }
     schema = sentences_schema(manifest.fields, text=layout.TEXT.name in scratch.column_names)
     return pa.table([columns[name] if name in columns else scratch[name] for name in schema.names], schema=schema)
 
 
-def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Iterator[str]:
-    columns = (scratch[name].to_pylist() for name in ("id", "source", "ordinal", "within"))
-    for own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
-        yield sentence_id(own, source, position if ordinal < 0 else ordinal + ordinal_offset, within)
-
-
-def _documents(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tuple[str, int]]:
-    """The document of each sentence and its number in it."""
+def _places(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tuple[str, str, int]]:
+    """The id of each sentence, its document, and its number in it."""
     names = ("document_sentence", "document_start", "document", "id", "source", "ordinal", "within")
     columns = (scratch[name].to_pylist() for name in names)
-    for *document, own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
-        if document[0] >= 0:
-            yield document_of(InDocument(*document), source, part.position_offset, part.document)
-        else:
-            number = position if ordinal < 0 else ordinal + part.ordinal_offset
-            yield sentence_id(own, source, number, -1), max(within, 0)
+    for *stands, own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
+        number = position if ordinal < 0 else ordinal + part.ordinal_offset
+        document, document_sentence = sentence_id(own, source, number, -1), max(within, 0)
+        if stands[0] >= 0:
+            document, document_sentence = document_of(InDocument(*stands), source, part.position_offset, part.document)
+        yield sentence_id(own, source, number, within), document, document_sentence
 
 
 def sentence_id(own: str, source: str, number: int, within: int) -> str:
@@ -173,14 +170,6 @@ def _start_chunks(root: Root, manifest: Manifest, group: PartGroup, starts: list
     for chunk in range(group.first_chunk, group.stop_chunk):
         stop = min((chunk + 1) * size, sizes.sentences + 1)
         yield zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
-
-
-def _put_hashes(root: Root, group: PartGroup, n_sentences: int, hashes: Hashes) -> None:
-    """The hashes of a group, a file for each run of tables; also where it is empty."""
-    runs = id_runs(n_sentences)
-    run_of_hash = ids.tables_of(hashes[:, 1], runs.bit_length() - 1)
-    for run in range(runs):
-        root.put(id_hashes(run, group.number), hashes[run_of_hash == run].astype("<u8").tobytes())
 
 
 def runs_to_do(_: Iterable[Outcome], root: Root) -> Iterable[int]:

@@ -80,7 +80,7 @@ class CorpusPlan:
 
     parts: tuple[PartPlan, ...]
     counts: Counts
-    n_skipped: int = 0  # sentences that the collection has
+    n_skipped: int  # sentences that the collection has
 
 
 def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: bool) -> CorpusPlan:
@@ -89,13 +89,14 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
     Positions go on from range to range of a file.
     """
     parts: list[PartPlan] = []
-    sentence = row = 0
+    sentence = row = n_skipped = 0
     offsets: dict[str, tuple[int, int, tuple[str, int]]] = {}  # of the next range of each file
     for result in sorted(results, key=lambda result: result.task.index):
         url = result.task.splits[0].url
         position, ordinal, document = offsets.get(url, (0, 0, ("", 0)))
         after = document_of(result.ends_in, url, position, document)
         offsets[url] = position + result.n_positions, ordinal + result.n_ordinals, after
+        n_skipped += result.n_skipped
         for scratch in result.parts:
             n_rows = scratch.n_tokens + (2 * scratch.n_nonempty if boundaries else 0)
             part_range = PartRange(len(parts), sentence, scratch.n_sentences, row, n_rows)
@@ -110,7 +111,7 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
         parts=len(parts),
         shards=-(-row // shard_rows),
     )
-    return CorpusPlan(tuple(parts), counts)
+    return CorpusPlan(tuple(parts), counts, n_skipped)
 
 
 def basename(url: str) -> str:
@@ -273,9 +274,8 @@ def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPla
         return marked
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        results = list(pool.map(result, listed_tasks(root)))
-    plan = make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
-    return replace(plan, n_skipped=sum(result.n_skipped for result in results))
+        results = pool.map(result, listed_tasks(root))
+        return make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
 
 
 def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:

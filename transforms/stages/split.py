@@ -26,7 +26,7 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import UNITS
 from transforms.inputs.byte_source import UTF8
 from transforms.inputs.decompress import checked_compression, decompressed
-from transforms.inputs.files import filesystem_of, find_files, input_errors, known_format
+from transforms.inputs.files import filesystem_of, find_files, input_errors, is_read_whole, known_format
 from transforms.inputs.records import (
     MIB,
     PLAIN_FORMATS,
@@ -70,8 +70,8 @@ def plan_splits(
     """
     settings, auto = settings or ReadSettings(), input_format == "auto"
     listed = find_files(inputs, only_known=auto, storage_options=storage_options, exclude=exclude)
-    kinds = [(known_format(file.url) or "text") if auto else input_format for file in listed]
-    files = [Split(i, file.url, kinds[i], file.identity, auto) for i, file in enumerate(listed)]
+    kinds = [(known_format(url) or "text") if auto else input_format for url in listed]
+    files = [Split(i, url, kinds[i], identity, auto) for i, (url, identity) in enumerate(listed.items())]
     first_parquet = kinds.index("parquet") if "parquet" in kinds else -1
     large = {file.index for file in files if file.identity.size > range_bytes or file.index == first_parquet}
     plain = {file.index for file in files if auto and file.format in PLAIN_FORMATS}
@@ -79,7 +79,7 @@ def plan_splits(
     errors: dict[int, InputError] = {}
 
     def pieces(number: int) -> list[Split]:
-        cut_at = 0 if listed[number].whole else range_bytes
+        cut_at = 0 if is_read_whole(files[number].url) else range_bytes
         try:
             return list(_looked_at(files[number], settings, cut_at, storage_options))
         except InputError as error:
