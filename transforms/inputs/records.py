@@ -123,18 +123,11 @@ class ReadTask:
 
 
 class InDocument(NamedTuple):
-    """Where a sentence stands in a document of several records.
+    """Where a sentence stands in a document of several records."""
 
-    Attributes:
-        number: its own there, from 0 (from the split's beginning, where the document begins before it); -1 if its record is the
-            document.
-        start: position within the split at which the document begins; -1 before it (the file, if no document began in it).
-        name: its own name, "" without one.
-    """
-
-    number: int
-    start: int = -1
-    name: str = ""
+    number: int  # its own there, from 0 (from the split's beginning, where the document begins before it); -1: its record is it
+    start: int = -1  # position within the split at which the document begins; -1 before it (the file, if none began in it)
+    name: str = ""  # the document's own, "" without one
 
 
 AT_FIRST, IN_RECORD = InDocument(0), InDocument(-1)

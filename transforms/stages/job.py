@@ -13,44 +13,23 @@ from transforms.stages.known import KnownSource
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that the stages of one run share; small: weights come from the store itself, or by name on this machine.
+    """Everything that the stages of one run share; small: weights come from the store itself, or by name on this machine."""
 
-    Attributes:
-        root: the store.
-        run_id: names this run's model among the processes of a machine.
-        fingerprint: of the model.
-        start_sha256: of the start state.
-        engine: fields of `EngineSettings`, which only a worker can check: the launcher may have no GPU.
-        read: how records are read.
-        model: as asked for: where the weights are if the store does not hold them.
-        device: of all workers.
-        hints: Beam's resource hints for workers that embed.
-        workers: processes that embed, as far as is known: each should get a task.
-        writers: threads of a worker that encode and put.
-        shards_per_call: at most, of one call of the engine.
-        known: what of the job a collection has already.
-        input_storage_options: for the input's files.
-        read_processes: of each worker, to read and tokenise.
-        max_reject_rate: of records that are not blank.
-        resumed: an earlier run of this job may have done some of it.
-        built: the Future of an engine that the launcher builds for a worker of its process.
-    """
-
-    root: Root
-    run_id: str
-    fingerprint: str
-    start_sha256: str
-    engine: Mapping[str, Any]
+    root: Root  # the store
+    run_id: str  # names this run's model among the processes of a machine
+    fingerprint: str  # of the model
+    start_sha256: str  # of the start state
+    engine: Mapping[str, Any]  # fields of `EngineSettings`, which only a worker can check: the launcher may have no GPU
     read: ReadSettings = field(default_factory=ReadSettings)
-    model: str | None = None
-    device: str = "cpu"
-    hints: Mapping[str, str] = field(default_factory=dict)
-    workers: int = 1
-    writers: int = 1
-    shards_per_call: int = 1
-    known: KnownSource | None = None
+    model: str | None = None  # as asked for: where the weights are if the store does not hold them
+    device: str = "cpu"  # of all workers
+    hints: Mapping[str, str] = field(default_factory=dict)  # Beam's resource hints for workers that embed
+    workers: int = 1  # processes that embed, as far as is known: each should get a task
+    writers: int = 1  # threads of a worker that encode and put
+    shards_per_call: int = 1  # at most, of one call of the engine
+    known: KnownSource | None = None  # what of the job a collection has already
     input_storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
-    read_processes: int = 1
-    max_reject_rate: float = 1.0
-    resumed: bool = False
-    built: Shared = field(default_factory=Shared)
+    read_processes: int = 1  # of each worker, to read and tokenise
+    max_reject_rate: float = 1.0  # of records that are not blank
+    resumed: bool = False  # an earlier run of this job may have done some of it
+    built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process

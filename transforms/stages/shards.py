@@ -64,18 +64,12 @@ class Excerpt:
 
 @dataclass(frozen=True, eq=False)
 class KnownRows:
-    """Rows of a shard that are copied.
+    """Rows of a shard that are copied."""
 
-    Attributes:
-        asked: the other sentences, which are computed.
-        mask: which of the shard's rows are copied [n_rows]. rows: these rows.
-        n_sentences: that begin in the shard.
-    """
-
-    asked: list[Excerpt]
-    mask: npt.NDArray[np.bool_]
-    rows: Array | Int8Rows
-    n_sentences: int
+    asked: list[Excerpt]  # the other sentences, which are computed
+    mask: npt.NDArray[np.bool_]  # which of the shard's rows are copied [n_rows]
+    rows: Array | Int8Rows  # these
+    n_sentences: int  # that begin in the shard
 
 
 @dataclass(frozen=True, eq=False)
