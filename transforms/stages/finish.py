@@ -62,26 +62,26 @@ def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int
 
     On a local disk every byte is hashed; elsewhere an object whose stamp is that of the put is not read.
     """
-    plan = str(root.get_json(PLAN)["id"])
-    done = done_shards(root, plan, [task.shard for task in tasks], stamps=not root.is_local)
+    shards = [task.shard for task in tasks]
+    done = sound_markers(root, ShardMarker, shards, str(root.get_json(PLAN)["id"]), stamps=not root.is_local)
     yield from grouped((task for task in tasks if task.shard not in done), most_shards_per_task)
 
 
-def done_shards(root: Root, plan: str, shards: Sequence[int], *, stamps: bool) -> dict[int, ShardMarker]:
-    """Markers of those of ``shards`` that this very plan wrote and that are as their markers say.
+def sound_markers(
+    root: Root, kind: type[M], numbers: Sequence[int], plan: str | None = None, *, stamps: bool = True
+) -> dict[int, M]:
+    """Those of the markers ``numbers`` whose objects are as they say.
 
-    ``plan``: the id of the plan; a shard of another plan counts as not done. A marker or an object that is missing, cut or
-    changed means "do it again", never an error. ``stamps``: an object whose stamp is that of its put is not read.
+    ``plan``: an id; a marker of another plan is left out too. A marker or an object that is missing, cut or changed means "do it
+    again", never an error. ``stamps``: an object whose stamp is that of its put is not read.
     """
-
-    def valid(shard: int) -> ShardMarker | None:
-        marker = marker_of_plan(root, ShardMarker, shard, plan)
-        objects = stamped_objects(marker) if marker else []
-        faulty = any(stamped_fault(root, record, stamp if stamps else "") for record, stamp in objects)
-        return None if faulty else marker
-
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        return {shard: marker for shard, marker in zip(shards, pool.map(valid, shards), strict=True) if marker}
+        found = zip(numbers, pool.map(lambda number: marker_of_plan(root, kind, number, plan), numbers), strict=True)
+        markers = {number: marker for number, marker in found if marker is not None}
+        objects = [(number, record, stamp) for number in markers for record, stamp in stamped_objects(markers[number])]
+        faults = pool.map(lambda each: stamped_fault(root, each[1], each[2] if stamps else ""), objects)
+        faulty = {number for (number, _, _), fault in zip(objects, faults, strict=True) if fault}
+    return {number: marker for number, marker in markers.items() if number not in faulty}
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,16 @@ def check(task: CheckTask, root: Root) -> Outcome:
     """Read a run of markers, and look whether their objects are still those that their writers put."""
     numbers = range(task.first, task.stop)
     if task.folder != SHARDS:
-        faulty = [f"{task.folder}/{number:05d}" for number in numbers if not _is_sound(root, task.folder, number)]
+        kind: type[PartGroupMarker | IdsMarker] = IdsMarker if task.folder == IDS else PartGroupMarker
+        sound = sound_markers(root, kind, numbers)
+        faulty = [f"{task.folder}/{number:05d}" for number in numbers if number not in sound]
         return Outcome(faulty=tuple(faulty[:SHARDS_SHOWN]))
     outcome = task.outcome or Outcome()
     if not numbers:
         return outcome
     plan, began = str(root.get_json(PLAN)["id"]), float(root.get_json(START)["started"])
     # What stands there must be what the marker's writer put: a late worker of another run may have come after it.
-    done = done_shards(root, plan, numbers, stamps=True)
+    done = sound_markers(root, ShardMarker, numbers, plan)
     missing = [shard for shard in numbers if shard not in done]
     if root.is_local:
         for shard in numbers:
@@ -139,16 +141,6 @@ def stat_sums(markers: Iterable[ShardMarker]) -> Counter[str]:
     for marker in markers:
         sums.update({name: value for name, value in marker.stats.items() if isinstance(value, int | float)})
     return sums
-
-
-def _is_sound(root: Root, folder: str, number: int) -> bool:
-    """Whether a part group or a run of id tables is as its marker says."""
-    kind: type[PartGroupMarker | IdsMarker] = PartGroupMarker if folder == PART_GROUPS else IdsMarker
-    marker = read_marker(root, kind, number)
-    if marker is None:
-        return False
-    with ThreadPoolExecutor(IO_THREADS) as pool:
-        return not any(pool.map(lambda stamped: stamped_fault(root, *stamped), stamped_objects(marker)))
 
 
 def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:

@@ -316,13 +316,13 @@ def write_plan(
     )
 
 
-def marker_of_plan(root: Root, kind: type[M], number: int, plan: str) -> M | None:
-    """The marker ``number`` if it can be read and follows from ``plan`` (an id); None otherwise: what it marks is to be done."""
+def marker_of_plan(root: Root, kind: type[M], number: int, plan: str | None) -> M | None:
+    """The marker ``number`` if it can be read and follows from ``plan`` (an id; None: any). Otherwise it is to be done: None."""
     try:
         marker = read_marker(root, kind, number)
     except ShardCorruptError:
         return None
-    return marker if marker is not None and marker.plan == plan else None
+    return marker if marker is not None and plan in (None, marker.plan) else None
 
 
 def is_planned(root: Root, identity: str) -> bool:
