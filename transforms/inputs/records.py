@@ -202,10 +202,6 @@ class TaskResult:
     n_skipped: int = 0  # sentences that the collection has
 
     @property
-    def n_sentences(self) -> int:
-        return sum(part.n_sentences for part in self.parts)
-
-    @property
     def n_tokens(self) -> int:
         return sum(part.n_tokens for part in self.parts)
 

@@ -4,7 +4,6 @@ import ctypes
 import logging
 import os
 import socket
-import threading
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -43,29 +42,24 @@ class Health:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n = 0
-        self._last = ""
+        self._errors: list[str] = []  # in a row; changed in single steps, as threads share it
 
     def succeeded(self) -> None:
-        with self._lock:
-            self._n = 0
+        self._errors = []
 
     def failed(self, doing: str, error: Exception) -> None:
         if not is_of_the_data(error):
-            with self._lock:
-                self._n += 1
-                self._last = f"{doing}: {type(error).__name__}: {error}"
+            self._errors.append(f"{doing}: {type(error).__name__}: {error}")
 
     def check(self) -> None:
         """WorkerBrokenError if it is time to give up; the next bundle begins anew."""
-        with self._lock:
-            if self._n < FAILURES_IN_A_ROW:
-                return
-            n, self._n = self._n, 0
-        raise WorkerBrokenError(
-            f"{n} consecutive shards failed on {this_worker()}, apparently not because of the data; last error: {self._last}"
-        )
+        errors = self._errors
+        if len(errors) >= FAILURES_IN_A_ROW:
+            self._errors = []
+            raise WorkerBrokenError(
+                f"{len(errors)} consecutive shards failed on {this_worker()}, apparently not because of the data; "
+                f"last error: {errors[-1]}"
+            )
 
 
 def end_where_replaced(root: Root, error: Exception) -> None:

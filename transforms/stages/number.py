@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
+from posixpath import basename
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,6 @@ from transforms.stages.plan import (
     Int64,
     PartGroup,
     PartPlan,
-    basename,
     document_of,
     id_runs,
     marker_of_plan,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from posixpath import basename  # of a URL: the file's name in ids
 from typing import Any
 
 import numpy as np
@@ -112,11 +113,6 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
         shards=-(-row // shard_rows),
     )
     return CorpusPlan(tuple(parts), counts, n_skipped)
-
-
-def basename(url: str) -> str:
-    """A file's name in ids."""
-    return url.rpartition("/")[2]
 
 
 def document_of(stands: InDocument, source: str, position_offset: int, before: tuple[str, int]) -> tuple[str, int]:

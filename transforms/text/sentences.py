@@ -12,6 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from transforms.text.looks import line_ends
@@ -91,13 +92,11 @@ class Paragraph:
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._starts: list[int] = []  # character at which each line begins
-        self._lines: list[int] = []
+        self._lines: list[tuple[int, int]] = []  # the character at which each line begins, and its number
         self.length = 0
 
     def add(self, line: str, number: int) -> None:
-        self._starts.append(self.length)
-        self._lines.append(number)
+        self._lines.append((self.length, number))
         self._text.append(line + " ")
         self.length += len(line) + 1
 
@@ -112,17 +111,13 @@ class Paragraph:
         if not whole and len(spans) > 1 and len(text) - spans[-1][0] <= len(text) // 2:
             end = spans.pop()[0]
         sentences = [(text[start:stop], self._line_at(start)) for start, stop in spans]
-        line = self._line_at(end)
-        later = [(start - end, number) for start, number in zip(self._starts, self._lines, strict=True) if start > end]
-        self._text, self._starts, self._lines, self.length = [], [], [], 0
-        if end < len(text):
-            self._text, self.length = [text[end:]], len(text) - end
-            self._starts = [0, *(start for start, _ in later)]
-            self._lines = [line, *(number for _, number in later)]
+        later = [(start - end, number) for start, number in self._lines if start > end]
+        self._lines = [(0, self._line_at(end)), *later] if end < len(text) else []
+        self._text, self.length = [text[end:]], len(text) - end
         yield from sentences
 
     def _line_at(self, character: int) -> int:
-        return self._lines[max(bisect_right(self._starts, character) - 1, 0)]
+        return self._lines[max(bisect_right(self._lines, character, key=itemgetter(0)) - 1, 0)][1]
 
 
 def document_sentences(text: str, ends: str) -> Iterator[str]:

@@ -1,1 +1,0 @@
-"""Container images: one Dockerfile, a target a use."""

@@ -1,1 +1,0 @@
-"""Spark: Beam's runner for it as a pom."""
