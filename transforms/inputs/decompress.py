@@ -68,8 +68,6 @@ def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
         read = gzip.GzipFile(fileobj=stored, mode="rb").read1 if kind == "gzip" else pa.CompressedInputStream(stored, kind).read
         while data := read(OUTPUT_BYTES):
             yield bytes(data)
-    except EOFError:
-        raise
     except (zlib.error, lzma.LZMAError, OSError) as error:  # Arrow's errors are OSErrors
         if "Truncated" in str(error):
             raise EOFError(str(error)) from error

@@ -37,8 +37,6 @@ class KeptFields:
 
         Refused for a list that is not as long as the tokens.
         """
-        if not self._values:
-            return ()
         return tuple(
             self._of_tokens(value, field, len(tokens), within) if field.per == TOKEN else value
             for value, field in zip(self._values, self._fields, strict=True)

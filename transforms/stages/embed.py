@@ -1,7 +1,6 @@
 """Stage C: shard tasks → biLM → the store. The only stage that loads the model.
 
-An element is a list of shards that go to the engine in one call, so that a runner can give others what a
-worker has not started.
+An element is a list of shards that go to the engine in one call, so that a runner can give others what a worker has not started.
 A worker reads the next call, computes, and writes the last one at once, with bounded memory; each step is a function of what the
 step before it left: `read_call`, `compute`, `write`. A bundle starts the next call while the last one is written, and emits what
 became of a shard once it is in the store. A shard that fails is computed once more by itself and then reported: it takes no other

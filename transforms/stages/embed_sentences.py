@@ -6,7 +6,7 @@ every element carries its own (a token of the published model: 5 KB in float16).
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import apache_beam as beam
 import numpy as np
@@ -65,15 +65,12 @@ class _Embed(beam.DoFn):
     """One model a process, whichever thread asks."""
 
     def __init__(self, shared: Shared, load: Callable[[], LoadedModel], dtype: str) -> None:
-        self._shared, self._load = shared, load
-        self._dtype: Literal["float16", "float32"] = "float32" if dtype == "float32" else "float16"
+        self._shared, self._load, self._dtype = shared, load, cast(Literal["float16", "float32"], dtype)
 
     def setup(self) -> None:
-        """Load the model, or take the one that is loaded."""
         self._model: LoadedModel = self._shared.acquire(self._load)
 
     def process(self, element: list[Element]) -> Iterator[Embedded]:
-        """The states of one batch."""
         sentences = [tokens for _, tokens in element]
         for (key, _), states in zip(element, self._model.embed(sentences, self._dtype), strict=True):
             yield key, states.copy()  # not a view: the batch would live as long as one of it

@@ -6,7 +6,7 @@ workers find out which of them an earlier run has done (`transforms.stages.finis
 
 import hashlib
 import json
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -129,14 +129,8 @@ def shard_tasks(parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows:
         first = shard * shard_rows
         stop = min(first + shard_rows, n_rows)
         # Parts without rows share their start with the part after them: bisect_right passes over them.
-        index = bisect_right(starts, first) - 1
-        needed = []
-        while index < len(parts) and starts[index] < stop:
-            _, part = parts[index]
-            if part.n_rows and part.first_row + part.n_rows > first:
-                needed.append(parts[index])
-            index += 1
-        yield ShardTask(shard, first, stop - first, tuple(needed))
+        among = parts[bisect_right(starts, first) - 1 : bisect_left(starts, stop)]
+        yield ShardTask(shard, first, stop - first, tuple((path, part) for path, part in among if part.n_rows))
 
 
 def part_groups(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -> list[PartGroup]:
@@ -159,12 +153,8 @@ def part_groups(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int)
         first_after += len(run)
         stop = run[-1].range.first_sentence + run[-1].range.n_sentences if run else 0  # the sentence after its last
         stop_chunk = n_chunks if number == len(runs) - 1 else -(-stop // chunk_entries)
-        after = []
-        if stop_chunk > first_chunk:
-            for part in islice(parts, first_after, None):
-                if part.range.first_sentence >= stop_chunk * chunk_entries:
-                    break
-                after.append(part)
+        stop_after = bisect_left(parts, stop_chunk * chunk_entries, first_after, key=lambda part: part.range.first_sentence)
+        after = parts[first_after:stop_after] if stop_chunk > first_chunk else ()
         groups.append(PartGroup(number, tuple(run), tuple(after), first_chunk, stop_chunk))
         first_chunk = stop_chunk
     return groups
