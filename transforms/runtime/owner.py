@@ -13,7 +13,7 @@ import time
 from functools import lru_cache, partial
 from typing import Any
 
-from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage import lease
 from elmo_store.storage.failures import retry
@@ -29,12 +29,6 @@ WATCH_SECONDS = 1.0  # between two looks at the launcher
 LOOKS_AT_END = 2  # that find the lease gone, before a worker ends: till then its tasks say what they were refused
 _NEVER = -1e9
 _log = logging.getLogger(__name__)
-
-
-def is_of_the_data(error: BaseException) -> bool:
-    """Whether ``error`` is what a shard's own text or numbers bring about, on any worker, and not the worker's own trouble."""
-    of_data = ValueError | TypeError | LookupError | ArithmeticError | StoreError
-    return isinstance(error, of_data) and not isinstance(error, OSError)
 
 
 def _now() -> float:

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
-from transforms.runtime.owner import is_of_the_data, run_name, run_of
+from transforms.runtime.owner import run_name, run_of
+from transforms.runtime.results import Outcome
 from transforms.runtime.work import BROKEN_EXIT, DEVICE
 
 FAILURES_IN_A_ROW = 3
+# What a shard's own text or numbers bring about, on any worker; but for OSErrors among them.
+OF_THE_DATA = (ValueError, TypeError, LookupError, ArithmeticError, StoreError)
 _log = logging.getLogger(__name__)
 
 
@@ -47,9 +51,10 @@ class Health:
     def succeeded(self) -> None:
         self._errors = []
 
-    def failed(self, doing: str, error: Exception) -> None:
-        if not is_of_the_data(error):
+    def failed(self, shard: int, doing: str, error: Exception) -> Outcome:
+        if isinstance(error, OSError) or not isinstance(error, OF_THE_DATA):
             self._errors.append(f"{doing}: {type(error).__name__}: {error}")
+        return Outcome.failed(shard, doing, error)
 
     def check(self) -> None:
         """WorkerBrokenError if it is time to give up; the next bundle begins anew."""

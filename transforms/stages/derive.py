@@ -104,12 +104,11 @@ class DeriveShards(beam.DoFn):
             except LeaseLostError:
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
-                self._health.failed("deriving", error)
+                outcome = self._health.failed(task.shard, "deriving", error)
                 self._health.check()
-                yield counted(Outcome.failed(task.shard, "deriving", error))
             else:
                 self._health.succeeded()
-                yield counted(outcome)
+            yield counted(outcome)
 
     def _derive(self, shard: int) -> Outcome:
         source, target, manifest, began = self._source, self._target, self._manifest, time.perf_counter()

@@ -179,10 +179,6 @@ class WorkerContext:
     health: Health
     known: KnownSentences | None = None
 
-    def failed(self, shard: int, doing: str, error: Exception) -> Outcome:
-        self.health.failed(doing, error)
-        return Outcome.failed(shard, doing, error)
-
     def prepare(self, texts: Sequence[ShardText]) -> Prepared:
         """What the host can do for a call beforehand."""
         return self.engine.prepare(call_text(texts), boundaries=self.manifest.boundaries)
@@ -222,7 +218,7 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
         except LeaseLostError:
             raise
         except Exception as error:  # whatever it is, it must not take the other shards down
-            failed.append(work.failed(task.shard, "reading", error))
+            failed.append(work.health.failed(task.shard, "reading", error))
     seconds = (time.perf_counter() - began) / max(1, len(tasks))
     try:
         prepared = work.prepare(texts) if any(text.n_asked for text in texts) else None
@@ -241,7 +237,7 @@ def compute(work: WorkerContext, call: Call) -> list[ComputedShard | Outcome]:
         raise
     except Exception as error:
         if len(call.texts) == 1:
-            return [work.failed(call.texts[0].task.shard, "computing", error)]
+            return [work.health.failed(call.texts[0].task.shard, "computing", error)]
     alone = (replace(call, texts=[text], prepared=None) for text in call.texts)
     return [shard for call_of_one in alone for shard in compute(work, call_of_one)]
 
@@ -272,7 +268,7 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     except DeviceLostError:
         raise
     except Exception as error:
-        return work.failed(task.shard, "computing", error)
+        return work.health.failed(task.shard, "computing", error)
     if running and call_states is not None:
         # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
         share = n_asked / len(call_states)
@@ -289,7 +285,7 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     except LeaseLostError:
         raise
     except Exception as error:
-        return work.failed(task.shard, "writing", error)
+        return work.health.failed(task.shard, "writing", error)
     work.health.succeeded()
     return Outcome.written(stats["tokens"])
 
