@@ -16,7 +16,7 @@ from pipeline.jobs.model_loading import load
 from pipeline.jobs.preflight import chosen_states, decided
 from pipeline.jobs.spec import STORES, EmbedOptions
 from transforms.inputs.records import ReadSentence
-from transforms.readers import open_split, read_split
+from transforms.readers import open_split
 
 MEASURED_SENTENCES = 256
 SAMPLED_SPLITS = 16
@@ -112,7 +112,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     engine = {name: getattr(here, name) for name in ("device", "precision", "threads")}
     model = LoadedModel(options.model, "zero", **engine)
     splits = source.readable_here()
-    records = chain.from_iterable(read_split(split, source.settings, source.storage_options) for split in splits)
+    records = chain.from_iterable(open_split(split, source.settings, source.storage_options)[1] for split in splits)
     sentences = [record.tokens for record in islice(records, MEASURED_SENTENCES) if isinstance(record, ReadSentence)]
     model.embed(sentences[:1], "float16")  # what is packed or compiled at first
     began = time.perf_counter()

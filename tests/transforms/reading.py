@@ -1,9 +1,11 @@
 """Helpers of the reading tests: splits of a file, and its records as plain values."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject, Split
-from transforms.readers import read_split
+from transforms.readers import open_split
 from transforms.stages.split import plan_splits
 
 
@@ -16,6 +18,10 @@ def write(path: Path, data: bytes) -> Path:
 def one_split(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> Split:
     (split,) = plan_splits([str(path)], input_format, settings)
     return split
+
+
+def read_split(split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None) -> Iterator[Record]:
+    return open_split(split, settings, storage_options)[1]
 
 
 def records(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> list[Record]:

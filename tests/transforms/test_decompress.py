@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.transforms.reading import one_split, records, tokens, write
+from tests.transforms.reading import one_split, read_split, records, tokens, write
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import compression_of_bytes, compression_of_name
 from transforms.inputs.files import known_format
 from transforms.inputs.records import InputError, ReadSettings
-from transforms.readers import read_split
 
 TEXT = "".join(f"sentence {i} é \u2028 .\n" for i in range(20_000)).encode()
 KINDS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {

@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from tests.transforms.reading import tokens
+from tests.transforms.reading import read_split, tokens
 from transforms.inputs.records import InputError, ReadSettings
-from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install '.[hf]'")

@@ -13,10 +13,9 @@ import pytest
 from pipeline.cli.exit_codes import CommandError
 from pipeline.jobs.embed_input import opened_input
 from pipeline.jobs.spec import EmbedOptions
-from tests.transforms.reading import records, tokens, write
+from tests.transforms.reading import read_split, records, tokens, write
 from transforms.inputs.boundaries import unit_of
 from transforms.inputs.records import InputError, ReadSettings
-from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 from transforms.text.looks import is_sentence_a_line
 

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store.storage.location import Location
-from tests.transforms.reading import records, tokens, write
+from tests.transforms.reading import read_split, records, tokens, write
 from transforms.inputs.files import find_files, known_format
 from transforms.inputs.records import (
     FileIdentity,
@@ -34,7 +34,6 @@ from transforms.inputs.records import (
     describe_files,
     input_fingerprint,
 )
-from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.transforms.reading import one_split, records, rejects, tokens, write
+from tests.transforms.reading import one_split, read_split, records, rejects, tokens, write
 from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject
-from transforms.readers import open_split, read_split
+from transforms.readers import open_split
 from transforms.stages.split import plan_splits
 from transforms.text import sentences
 from transforms.text.ptb import record_tokens as ptb

@@ -47,13 +47,6 @@ def open_split(
     return source, _until_damage(records, split) if settings.on_bad_file == "reject" else records
 
 
-def read_split(
-    split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None, root: Root | None = None
-) -> Iterator[Record]:
-    """The records of ``split`` in order (see `open_split`)."""
-    return open_split(split, settings, storage_options, root)[1]
-
-
 def _until_damage(records: Iterator[Record], split: Split) -> Iterator[Record]:
     """The records; one reject in place of all that comes after damage."""
     position = ordinal = -1  # of the last record

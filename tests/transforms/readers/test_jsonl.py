@@ -8,10 +8,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.transforms.reading import one_split, records, rejects, tokens, write
+from tests.transforms.reading import one_split, read_split, records, rejects, tokens, write
 from transforms.inputs.decompress import compression_of_bytes
 from transforms.inputs.records import ReadSentence, ReadSettings, Reject
-from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from elmo_store.format.fields import KeptField, check_fields
 from elmo_store.storage.root import Root
-from tests.transforms.reading import rejects, write
+from tests.transforms.reading import read_split, rejects, write
 from transforms.inputs.records import InDocument, InputError, ReadSentence, ReadSettings, Record
-from transforms.readers import field_sample, read_split
+from transforms.readers import field_sample
 from transforms.readers.field_sample import find_fields, type_of
 from transforms.readers.kept import fitted
 from transforms.stages.split import plan_splits, read_tasks

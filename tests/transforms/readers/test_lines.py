@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transforms.reading import one_split, records, rejects, tokens, write
+from tests.transforms.reading import one_split, read_split, records, rejects, tokens, write
 from transforms.inputs.records import InDocument, ReadSentence, ReadSettings, Reject
-from transforms.readers import open_split, read_split
+from transforms.readers import open_split
 from transforms.readers.lines import split_lines
 from transforms.stages.split import plan_splits
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.transforms.reading import records, rejects, tokens, write
+from tests.transforms.reading import read_split, records, rejects, tokens, write
 from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Reject
-from transforms.readers import open_split, read_split
+from transforms.readers import open_split
 from transforms.stages.split import plan_splits
 
 

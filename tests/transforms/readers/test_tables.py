@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elmo_store.storage.root import Root
 from tests.examples import examples
-from tests.transforms.reading import records, rejects, tokens, write
+from tests.transforms.reading import read_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import (
     InDocument,
@@ -19,7 +19,6 @@ from transforms.inputs.records import (
     ReadSentence,
     ReadSettings,
 )
-from transforms.readers import read_split
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import tokenise_task
 
