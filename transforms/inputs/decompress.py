@@ -106,7 +106,6 @@ class Chunks:
         self.closed = False  # Arrow asks, and closes what it read from
 
     def close(self) -> None:
-        """Nothing to give back."""
         self.closed = True
 
     def peek(self, size: int) -> bytes:

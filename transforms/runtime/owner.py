@@ -168,16 +168,6 @@ def run_name(root: Root) -> str:
     return "" if run is None else run.name
 
 
-def writable(root: Root) -> bool:
-    """Whether the run of ``root`` still owns it."""
-    try:
-        if root.owner is not None:
-            retry(partial(root.owner.confirm, ""), local=root.is_local)
-    except LeaseLostError:
-        return False
-    return True
-
-
 def end_with(launcher: Process) -> None:
     """End this process when ``launcher`` does, if it is another process of the same machine: nobody else would.
 

@@ -20,7 +20,6 @@ class Spread(beam.PTransform[PCollection[Any], PCollection[Any]]):
         return elements | "Key" >> beam.Map(_keyed, 32) | beam.GroupByKey() | "Value" >> beam.FlatMap(_values)
 
     def to_runner_api_parameter(self, unused_context: Any) -> tuple[str, None]:
-        """The name."""
         return common_urns.composites.RESHUFFLE.urn, None
 
 

@@ -81,8 +81,7 @@ def claim_device(root: Root, hardware: str) -> None:
     States of a CPU and of a GPU, and of two kinds of GPUs, differ in their last bits. WorkerError if other workers' shards come
     from another one.
     """
-    if root.size(DEVICE) is None:
-        root.put_new(DEVICE, hardware.encode())
+    root.put_new(DEVICE, hardware.encode())
     claimed = root.get(DEVICE).decode(errors="replace")
     if claimed != hardware:
         raise WorkerError(

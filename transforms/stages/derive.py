@@ -39,10 +39,8 @@ from transforms.runtime.work import PLAN
 from transforms.runtime.worker import Health, run_stats
 from transforms.stages.plan import BEGUN, SHARDS, ShardTask, grouped, id_runs, is_planned, shards_per_task, write_plan
 
-PARTS = "parts"
+PARTS = "parts"  # an output of the plan: the folder and the number of the marker of each
 SHARDS_PER_TASK = 8
-
-TextTask = tuple[str, int]  # the markers' folder, and the marker's number
 
 
 def plan_id(manifest: Manifest) -> str:
@@ -71,7 +69,7 @@ def plan_derived(_: Any, source: StoreReader, target: Root, resumed: bool) -> It
         yield TaggedOutput(SHARDS, batch)
 
 
-def put_texts(task: TextTask, source: StoreReader, target: Root) -> Outcome:
+def put_texts(task: tuple[str, int], source: StoreReader, target: Root) -> Outcome:
     """A part group, or a run of id tables: a store's own as they are, a collection's numbered over all its members."""
     (folder, number), manifest, plan = task, read_manifest(target), str(target.get_json(PLAN)["id"])
     if not isinstance(source, CollectionReader):

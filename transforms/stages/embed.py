@@ -229,8 +229,6 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
 
 def compute(work: WorkerContext, call: Call) -> list[ComputedShard | Outcome]:
     """Ask the engine for the shards of ``call`` at once, one by one if that fails; outcomes are failures."""
-    if not call.texts:
-        return []
     try:
         return [*_ask_engine(work, call)]
     except DeviceLostError:

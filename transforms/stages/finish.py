@@ -8,10 +8,12 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import apache_beam as beam
 
+from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import (
     ENDED,
     IDS,
@@ -41,7 +43,7 @@ from elmo_store.format.markers import (
 )
 from elmo_store.storage.root import Root
 from elmo_store.writer import complete_store
-from transforms.runtime.owner import run_of, writable
+from transforms.runtime.owner import run_of
 from transforms.runtime.results import SHARDS_SHOWN, Outcome, stop, total
 from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import PLAN, START, SUMMARY
@@ -147,7 +149,7 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
     """True, once the store at ``root`` is complete. IncompleteJobError, also left for the launcher, if work is left."""
     outcome, manifest = total(looks), read_manifest(root)
     if manifest.complete:  # a runner that runs the last step twice; the first time may not have come to its end
-        if writable(root):
+        with suppress(LeaseLostError):
             _end_run(root)
         return [True]
     plan = root.get_json(PLAN)
@@ -175,11 +177,8 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
 
 def with_cards(manifest: Manifest, devices: Collection[str]) -> Manifest:
     """``manifest`` with the cards that its shards' markers name: cards and lanes show in the last bits."""
-    computed_on = {device.partition(" ") for device in devices}
-    job = dict(manifest.job)
-    if gpus := sorted({gpu for _, _, gpu in computed_on if gpu}):
-        job["gpu"] = "; ".join(gpus)
-    return replace(manifest, job=job)
+    gpus = sorted({device.partition(" ")[2] for device in devices} - {""})
+    return replace(manifest, job={**manifest.job, "gpu": "; ".join(gpus)}) if gpus else manifest
 
 
 def _end_run(root: Root, waits: bool = False) -> None:

@@ -12,18 +12,13 @@ from functools import cache
 
 from transforms.text.sentences import sentence_spans, without_time_limit
 
-_DOUBLE = "\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033"
-_SINGLE = "\u2018\u2019\u201a\u201b\u2032"
-_HYPHEN = "\u2010\u2011\u2212\u2013"  # an en dash between spaces was a dash before this is asked
-_SPACE = "\u00a0\u2009\u202f"
-_DASH = "\u2014\u2015"
 _CHARACTERS = str.maketrans(
     {
-        **dict.fromkeys(_DOUBLE, '"'),
-        **dict.fromkeys(_SINGLE, "'"),
-        **dict.fromkeys(_HYPHEN, "-"),
-        **dict.fromkeys(_SPACE, " "),
-        **dict.fromkeys(_DASH, " -- "),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033", '"'),
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
+        **dict.fromkeys("\u2010\u2011\u2212\u2013", "-"),  # an en dash between spaces was a dash before this is asked
+        **dict.fromkeys("\u00a0\u2009\u202f", " "),
+        **dict.fromkeys("\u2014\u2015", " -- "),
         "\u2026": " ... ",
     }
 )
