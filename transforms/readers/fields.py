@@ -23,15 +23,9 @@ DEFAULT_TEXT_FIELD = "text"
 DOC_KEY, SENTENCES = "doc_key", "sentences"  # fields of a document in the files of coreference
 NAMES_SHOWN, NAME_SHOWN = 30, 100  # of a file's fields, and characters of each: in another format a name may be a whole line
 _KINDS = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-    bytes: "binary",
-}
+    type(None): "null", bool: "a boolean", int: "a number", float: "a number",
+    str: "a string", list: "a list", dict: "an object", bytes: "binary",
+}  # fmt: skip
 
 
 class Fields(NamedTuple):

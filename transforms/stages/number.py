@@ -37,16 +37,7 @@ from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, id_within
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
-from transforms.stages.plan import (
-    Int64,
-    PartGroup,
-    PartPlan,
-    document_of,
-    id_runs,
-    marker_of_plan,
-    row_starts,
-    sentence_rows,
-)
+from transforms.stages.plan import Int64, PartGroup, PartPlan, document_of, id_runs, marker_of_plan, row_starts, sentence_rows
 
 Hashes = npt.NDArray[np.uint64]  # [n, 4]: ID or TEXT, high, low, sentence
 ID, TEXT = np.uint64(0), np.uint64(1)

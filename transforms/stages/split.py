@@ -98,8 +98,13 @@ def plan_splits(
     for file in files:
         each = found.get(file.index, [file])
         splits += (replace(split, index=i) for i, split in enumerate(each, len(splits)))
-    if auto:
-        _log_guesses(splits)
+    # A wrong guess must be seen before it costs a day.
+    by_looks = sorted({split.url for split in splits if auto and split.format == "lines" and known_format(split.url) != "lines"})
+    if by_looks:
+        _log.warning(
+            f"{len(by_looks)} file(s) begin with tokenised sentences, one a line, such as {by_looks[0]}: read as lines "
+            "(--input-format text says otherwise)"
+        )
     return splits
 
 
@@ -163,15 +168,6 @@ def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
         size += split_bytes
     if run:
         yield ReadTask(index, tuple(run))
-
-
-def _log_guesses(splits: Iterable[Split]) -> None:
-    """Say which files ``auto`` took for lines: a wrong guess must be seen before it costs a day."""
-    if by_looks := sorted({split.url for split in splits if split.format == "lines" and known_format(split.url) != "lines"}):
-        _log.warning(
-            f"{len(by_looks)} file(s) begin with tokenised sentences, one a line, such as {by_looks[0]}: read as lines "
-            "(--input-format text says otherwise)"
-        )
 
 
 def _beginning(compression: str, head: bytes) -> bytes:
