@@ -125,7 +125,6 @@ class Run:
         here.beats_at = _now() + random.uniform(HEARTBEAT_SECONDS / 2, HEARTBEAT_SECONDS)
 
     def count_retry(self) -> None:
-        """Count one for `take_retries`."""
         with self.here.lock:
             self.here.n_retries += 1
 
