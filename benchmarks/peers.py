@@ -12,7 +12,6 @@ AllenNLP     the `_ElmoBiLm` of its wheel (pip download --no-deps allennlp==0.9.
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -34,15 +33,6 @@ from tests.store.allennlp_elmo import original
 SLICES, TOKENS, BATCH = 4, 1500, 32  # of the text; of a slice; sentences that AllenNLP is given at once
 Layers = npt.NDArray[np.float32]  # [L+1, n, 2p] of a sentence of n tokens; layer 0 is [x; x]
 Embed = Callable[[Sentences], list[Layers]]  # of a slice of sentences, each from zeros
-
-
-@dataclass(frozen=True)
-class Result:
-    """One program beside the store."""
-
-    program: str
-    difference: float  # the largest of any number of any layer
-    rates: tuple[float, float]  # tokens a second, and a second of CPU
 
 
 def engine(model: Path) -> Embed:
@@ -87,8 +77,11 @@ def difference(store: elmo_store.Store, first: int, layers: list[Layers]) -> flo
     return largest
 
 
-def measure(shape: str, slices: list[Sentences], folder: Path, wheel: Path | None) -> Iterator[Result]:
-    """Make model and store, have each program compute the slices; without a wheel ours alone."""
+def measure(shape: str, slices: list[Sentences], folder: Path, wheel: Path | None) -> Iterator[tuple[str, float, float, float]]:
+    """Make model and store, have each program compute the slices; without a wheel ours alone.
+
+    Of each its name, its largest difference from the store, and its tokens a second and a second of CPU.
+    """
     n_tokens, first = [sum(map(len, part)) for part in slices], np.cumsum([0, *map(len, slices)]).tolist()
     model = folder / "model"
     random_weights(SHAPES[shape]).save_hdf5(model)
@@ -105,7 +98,7 @@ def measure(shape: str, slices: list[Sentences], folder: Path, wheel: Path | Non
             rates.append(n / (np.array([time.perf_counter(), time.process_time()]) - began))
             largest = max(largest, difference(store, start, layers))
         wall, cpu = np.median(rates[1:], axis=0).tolist()
-        yield Result(name, largest, (wall, cpu))
+        yield name, largest, wall, cpu
 
 
 def main() -> None:
@@ -122,8 +115,8 @@ def main() -> None:
         table = Table(shape, "random weights", "difference", "tokens/s", "tokens/CPU s", "of ours")
         with working_folder() as folder:
             results = list(measure(shape, slices, folder, Path(options.allennlp) if options.allennlp else None))
-        for r in results:
-            table.row(r.program, f"{r.difference:.1e}", *r.rates, f"{r.rates[1] / results[0].rates[1]:.0%}")
+        for name, largest, wall, cpu in results:
+            table.row(name, f"{largest:.1e}", wall, cpu, f"{cpu / results[0][-1]:.0%}")
 
 
 if __name__ == "__main__":

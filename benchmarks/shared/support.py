@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 K = TypeVar("K")
 SAMPLE_SECONDS = 0.1
 COMMAND = (sys.executable, "-m", "elmo_store")  # by the Python that runs this
@@ -37,26 +39,17 @@ def run_measured(*arguments: str) -> Measured:
     """
     began = time.perf_counter()
     peaks: dict[int, int] = {}
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = psutil.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while process.poll() is None:
-        for pid in family(process.pid):
-            peaks[pid] = max(peaks.get(pid, 0), peak_resident(pid))
+        with suppress(psutil.NoSuchProcess):
+            for pid in (process.pid, *(child.pid for child in process.children(recursive=True))):
+                peaks[pid] = max(peaks.get(pid, 0), peak_resident(pid))
         time.sleep(SAMPLE_SECONDS)
     seconds = time.perf_counter() - began
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"elmo-store {' '.join(arguments)} ended with {process.returncode}:\n{output}")
     return Measured(seconds, sum(peaks.values()))
-
-
-def family(pid: int) -> list[int]:
-    """``pid`` and all its descendants that live."""
-    pids = [pid]
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                pids += family(int(child))
-    return pids
 
 
 def peak_resident(pid: int) -> int:

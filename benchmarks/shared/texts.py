@@ -67,12 +67,7 @@ def take(text: Iterator[list[str]], tokens: int) -> Sentences:
 
 def write_lines(path: Path, text: Iterator[list[str]], tokens: int) -> Path:
     """At least so many tokens, one sentence a line."""
-    n = 0
-    with path.open("w", encoding="utf-8") as file:
-        while n < tokens:
-            sentence = next(text)
-            n += len(sentence)
-            file.write(" ".join(sentence) + "\n")
+    path.write_text("".join(" ".join(sentence) + "\n" for sentence in take(text, tokens)), encoding="utf-8")
     return path
 
 
