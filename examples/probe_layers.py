@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from tagger import LabelledSentences, accuracy, arguments, label_names, predict, train
+from tagger import LabelledSentences, accuracy, arguments, predict, train
 from torch import nn
 
 from elmo_store.torch import ScalarMix, layers_of_states
 
 HIDDEN, DROPOUT, L2 = 64, 0.1, 0.001  # units of a BiLSTM in one direction; of vectors; λ of λ‖w‖²
 MIX = "mix"  # the feature whose s and γ are reported
-COLOURS = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00")  # distinct to the colour-blind
 
 
 @dataclass(frozen=True)
@@ -131,23 +130,18 @@ def plot(path: str, label: str, scores: dict[str, list[float]], s: list[list[flo
 
     figure = Figure(figsize=(8.0, 0.5 + 0.32 * max(len(scores), 4)), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 1))
-    panels = (
-        (left, list(scores), list(scores.values()), f"{label}: score, percent"),
-        (right, names, s, "learned s of the mix"),
-    )
-    for panel, rows, values, title in panels:
+    scored = left, list(scores), list(scores.values()), f"{label}: score, percent"
+    for panel, rows, values, title in (scored, (right, names, s, "learned s of the mix")):
         means = [statistics.fmean(own) for own in values]
         deviations = [statistics.stdev(own) if len(own) > 1 else 0.0 for own in values]
-        colours = [COLOURS[names.index(row) % len(COLOURS)] if row in names else "#666666" for row in rows]
-        panel.barh(rows, means, xerr=deviations, color=colours, height=0.7)
+        panel.barh(rows, means, xerr=deviations, height=0.7)
         panel.bar_label(panel.containers[-1], [f"{mean:.2f}" for mean in means], padding=6, fontsize=9)
         panel.set_title(title, fontsize=10, loc="left")
         panel.invert_yaxis()
         panel.margins(x=0.2)
-        panel.spines[["top", "right"]].set_visible(False)
     every = [value for own in scores.values() for value in own]
     left.set_xlim(min(every) - 5, max(every) + 0.2 * (max(every) - min(every) + 5))
-    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    figure.savefig(path)
 
 
 def main() -> None:
@@ -162,7 +156,7 @@ def main() -> None:
     if training.shape != test.shape:
         raise SystemExit(f"{args.train} has (layers, channels) {training.shape}, {args.test} {test.shape}: use one model")
     n_layers, p = training.shape
-    known, names = features(n_layers), label_names(training)
+    known = features(n_layers)
     layers = list(known)[:n_layers]
     wanted = args.features.split(",") if args.features else [*layers, "average", MIX]
     if unknown := set(wanted) - known.keys():
@@ -174,9 +168,9 @@ def main() -> None:
         scores[name] = []
         for seed in range(args.seeds):
             torch.manual_seed(seed)
-            model = Probe(n_layers, p, len(names), known[name])
-            train(model, training, names, args.epochs)
-            scores[name].append(accuracy(predict(model, test, names), test))
+            model = Probe(n_layers, p, len(training.names), known[name])
+            train(model, training, args.epochs)
+            scores[name].append(accuracy(predict(model, test, training.names), test))
             print(f"{name}, seed {seed}: {scores[name][-1]:.2f}", file=sys.stderr)
             if name == MIX:
                 mixes.append((model.mixes["input"].s.tolist(), model.mixes["input"].gamma.item()))

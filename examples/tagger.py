@@ -44,6 +44,7 @@ class LabelledSentences(Dataset[dict[str, Any]]):
         tokens = columns["tokens"].to_pylist()
         self.words = [tokens[i] for i in indices]
         self.labels = [[str(label) for label in labels[i]] for i in indices]
+        self.names = sorted({label for own in self.labels for label in own})
         self.sentences = SentenceDataset(self.store, indices=indices)
 
     @property
@@ -74,13 +75,13 @@ class MixTagger(nn.Module):
         return scores
 
 
-def train(model: Any, data: LabelledSentences, names: list[str], epochs: int, report: bool = False) -> None:
+def train(model: Any, data: LabelledSentences, epochs: int) -> None:
     """Train with Adam, in batches of 32 sentences; γ and w learn ten times as fast as the tagger's own weights.
 
     The rate rises over the first steps and falls to zero along a cosine. ``model``: a module that gives the scores [B, n, labels]
     of a batch with `states` [B, n, 2L+1, p] and `mask` [B, n]; its `penalty()` is added to the loss.
     """
-    numbers = {name: i for i, name in enumerate(names)}
+    numbers = {name: i for i, name in enumerate(data.names)}
     learned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     mixes = [weight for name, weight in learned if "mix" in name]
     others = [weight for name, weight in learned if "mix" not in name]
@@ -91,7 +92,7 @@ def train(model: Any, data: LabelledSentences, names: list[str], epochs: int, re
         optimiser, lambda step: min((step + 1) / (WARM_UP * n_steps), 0.5 + 0.5 * math.cos(math.pi * step / n_steps))
     )
     model.train()
-    for epoch in range(epochs):
+    for _ in range(epochs):
         for batch in loader:
             length = batch["mask"].shape[1]
             gold = [[numbers[label] for label in own] + [PADDING] * (length - len(own)) for own in batch["labels"]]  # [B, n]
@@ -100,13 +101,11 @@ def train(model: Any, data: LabelledSentences, names: list[str], epochs: int, re
             (loss + model.penalty()).backward()
             optimiser.step()
             schedule.step()
-        if report:
-            print(f"epoch {epoch + 1}: loss {loss.item():.3f}")
 
 
 @torch.no_grad()
 def predict(model: Any, data: LabelledSentences, names: list[str]) -> list[list[str]]:
-    """The label of each token, sentence by sentence."""
+    """The label of each token, sentence by sentence; ``names`` are those of the training sentences."""
     model.eval()
     predicted = []
     for batch in DataLoader(data, batch_size=256, collate_fn=collate):
@@ -119,11 +118,6 @@ def accuracy(predicted: list[list[str]], data: LabelledSentences) -> float:
     """The tokens with the right label, in percent."""
     pairs = [pair for both in zip(predicted, data.labels, strict=True) for pair in zip(*both, strict=True)]
     return 100 * sum(a == b for a, b in pairs) / len(pairs)
-
-
-def label_names(data: LabelledSentences) -> list[str]:
-    """The labels that occur, sorted."""
-    return sorted({label for labels in data.labels for label in labels})
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -143,10 +137,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     training, test = (LabelledSentences(url, args.label) for url in (args.train, args.test))
-    names = label_names(training)
-    model = MixTagger(*training.shape, len(names))
-    train(model, training, names, args.epochs, report=True)
-    print(f"test accuracy {accuracy(predict(model, test, names), test):.2f}")
+    model = MixTagger(*training.shape, len(training.names))
+    train(model, training, args.epochs)
+    print(f"test accuracy {accuracy(predict(model, test, training.names), test):.2f}")
     print(f"s {' '.join(f'{share:.3f}' for share in model.mix.s.tolist())}  gamma {model.mix.gamma.item():.3f}")
     if args.save:
         torch.save(model.mix.state_dict(), args.save)
