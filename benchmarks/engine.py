@@ -49,10 +49,11 @@ def product_rate(options: BiLMOptions, settings: EngineSettings, device: torch.d
 
 def measure(embedder: Embedder, sentences: list[list[str]]) -> tuple[float, float]:
     """Tokens/s of the engine and of its LSTM alone, embedding these sentences once."""
-    began, before = time.perf_counter(), embedder.stats.seconds_lstm
-    embedder.embed(sentences)
+    began = time.perf_counter()
+    running = embedder.run(embedder.prepare(sentences))
+    running.result()
     tokens = sum(map(len, sentences))
-    return tokens / (time.perf_counter() - began), tokens / (embedder.stats.seconds_lstm - before)
+    return tokens / (time.perf_counter() - began), tokens / running.stats.seconds_lstm
 
 
 def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namespace, text: Iterator[list[str]]) -> None:

@@ -10,7 +10,7 @@ prepare the next call while another runs the last; running is for one thread at 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -37,16 +37,12 @@ __all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "RunningCall
 
 @dataclass
 class EngineStats:
-    """What an embedder has done so far."""
+    """What a call counted."""
 
     rows: int = 0  # returned
     cells: int = 0  # lanes × steps of all grids
     cells_used: int = 0  # those that computed something
     seconds_lstm: float = 0.0  # from the words' vectors to the last state
-
-    def add(self, other: "EngineStats") -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 class RunningCall:
@@ -54,7 +50,7 @@ class RunningCall:
 
     def __init__(self, states: States, stats: EngineStats, computed_on: str) -> None:
         self.states = states  # as they come in
-        self.stats = stats  # what this call counted; seconds are there once its states are
+        self.stats = stats  # its seconds are there once the states are
         self.computed_on = computed_on  # see `Device.computes_on`
         self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
         self.seconds_idle = 0.0  # from the last call's states to the beginning of this one
@@ -89,7 +85,6 @@ class Embedder:
         start.check(weights.options)
         self.settings = settings
         self.options = weights.options
-        self.stats = EngineStats()
         self._lock, self._preparing = threading.Lock(), threading.Lock()
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
@@ -178,7 +173,6 @@ class Embedder:
                 running.seconds_idle = max(0.0, began - (self._last_end or began))
                 stats.seconds_lstm = ended - max(known, self._last_end)
                 self._last_end = ended
-                self.stats.add(stats)
 
         if device.limits.group_rows is None:
             finish()  # it is there already, and time until somebody asks is not the engine's

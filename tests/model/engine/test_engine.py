@@ -280,8 +280,7 @@ def test_bfloat16_stays_near(small: BiLMWeights, warm: StartState) -> None:
 def test_stats_count_what_was_saved(small: BiLMWeights, warm: StartState) -> None:
     embedder = Embedder(small, warm, CPU)
     sentences = text(100, seed=8)
-    embedder.embed(sentences)
-    stats = embedder.stats
+    stats = embedder.run(embedder.prepare(sentences)).stats
     n_rows = sum(map(len, sentences))
     assert stats.rows == n_rows
     assert stats.cells_used < 2 * n_rows
@@ -296,13 +295,15 @@ def test_an_endless_sentence_beside_short_ones(tiny: BiLMWeights) -> None:
     endless = [f"w{k * k % 97}" for k in range(5_000)]
     short = ["The", "cat", "sat", "."]
     embedder = Embedder(tiny, start, CPU)
-    states = embedder.embed([short, endless], dtype="float32")
+    running = embedder.run(embedder.prepare([short, endless]), dtype="float32")
+    states = running.result()
+    assert isinstance(states, np.ndarray)
     ends = Embedder(tiny, start, CPU).embed([short, endless[:40], endless[-40:]], dtype="float32")
     np.testing.assert_array_equal(states[:4], ends[:4])
     forward, backward = [1, 3, 5], [2, 4, 6]
     np.testing.assert_array_equal(states[4:44, forward], ends[4:44, forward])
     np.testing.assert_array_equal(states[-40:, backward], ends[-40:, backward])
-    assert embedder.stats.cells_used == 2 * (5_000 + 4)  # the boundary is computed once for all calls
+    assert running.stats.cells_used == 2 * (5_000 + 4)  # the boundary is computed once for all calls
 
 
 @pytest.mark.slow
@@ -312,9 +313,9 @@ def test_the_end_of_a_long_line_is_computed_with_few_lanes_and_the_same_bytes(
     sentences = [*text(80, seed=9), [f"w{i % 23}" for i in range(400)]]
     embedder, plain = Embedder(small, warm, replace(CPU, lanes=64)), Embedder(small, warm, replace(CPU, lanes=64))
     monkeypatch.setattr(plain._device, "limits", replace(plain._device.limits, lane_choices=[64]))
-    narrow = embedder.embed(sentences, dtype="float32")
-    np.testing.assert_array_equal(narrow, plain.embed(sentences, dtype="float32"))
-    assert embedder.stats.cells < plain.stats.cells / 2
+    narrow, wide = (each.run(each.prepare(sentences), dtype="float32") for each in (embedder, plain))
+    np.testing.assert_array_equal(narrow.result(), wide.result())
+    assert narrow.stats.cells < wide.stats.cells / 2
 
 
 def test_two_phases_may_overlap_and_a_call_that_is_never_run_costs_nothing(
