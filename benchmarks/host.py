@@ -68,14 +68,15 @@ class BufferDevice(Device):
         pass
 
 
-def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, output: str) -> None:
-    """``embed`` in this process. RuntimeError unless it ends well."""
-    job_of = embed_job.job_of
+def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> tuple[int, float, float]:
+    """``embed`` in this process: its tokens, seconds of the wall's clock, and those of the processor."""
+    device, job_of = BufferDevice("int8" in args.options), embed_job.job_of
 
     def sized(*given: Any) -> embed_job.Job:
         return replace(job_of(*given), writers=WRITERS, shards_per_call=CALL_ROWS // SHARD_ROWS, read_processes=1)
 
     options = ["--input-format", "lines", "--model", str(model), "--output", output, "--overwrite", "--quiet"]
+    began, busy = time.perf_counter(), time.process_time()
     with (
         mock.patch.object(embed_job, "job_of", sized),
         mock.patch.object(embedder, "_device", return_value=device),
@@ -84,13 +85,6 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
         code = elmo_store(["embed", str(text), *options, "--shard-rows", str(SHARD_ROWS), *args.options])
     if code:
         raise RuntimeError(f"embed ended with {code}")
-
-
-def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> tuple[int, float, float]:
-    """One job: its tokens, seconds of the wall's clock, and those of the processor."""
-    device = BufferDevice("int8" in args.options)
-    began, busy = time.perf_counter(), time.process_time()
-    run_job(args, device, text, model, output)
     wall, cpu = time.perf_counter() - began, time.process_time() - busy
     return stores.open(output).n_tokens, wall, cpu
 
