@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,15 +44,6 @@ class OutputBuffers(NamedTuple):
     clip: float  # bound on |h|, inf for none
 
 
-class CellOps(Protocol):
-    """This module, or one of kernels with the same functions; stores say its NAME, because last bits differ."""
-
-    NAME: str
-
-    def cell(self, buffers: CellBuffers) -> None: ...
-    def finish(self, buffers: OutputBuffers) -> None: ...
-
-
 def kernel_module(name: str, device: torch.device) -> ModuleType | str:
     """A module of kernels, or why it can't be used on the device; its own `check` computes an example."""
     try:
@@ -65,17 +56,17 @@ def kernel_module(name: str, device: torch.device) -> ModuleType | str:
     return module if right else "it gave wrong numbers"
 
 
-def select_cell(device: torch.device, wanted: Literal["auto", "c", "torch"] = "auto") -> CellOps:
-    """What computes the cell on a device: its kernels where they work, else this module, with a log line.
+def select_cell(device: torch.device, wanted: Literal["auto", "c", "torch"] = "auto") -> ModuleType:
+    """The module with `cell` and `finish` for a device: its kernels where they work, else this one, with a log line.
 
-    ValueError: "c" was asked for, and can't be had.
+    Stores say its NAME, because last bits differ. ValueError: "c" was asked for, and can't be had.
     """
-    plain = cast(CellOps, sys.modules[__name__])
+    plain = sys.modules[__name__]
     if wanted == "torch":
         return plain
     kernels = kernel_module(_KERNELS[device.type], device)
     if not isinstance(kernels, str):
-        return cast(CellOps, kernels)
+        return kernels
     if wanted == "c":
         raise ValueError(f"cell is 'c', which can't be had here: {kernels}")
     _LOG.warning("the kernels of the cell are off, computing it with plain torch (slower): %s", kernels)

@@ -8,6 +8,7 @@ from PyTorch's: at most 5e-7 off (`tests/model/engine/test_cell.py`).
 
 import ctypes
 import importlib
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,17 +21,11 @@ _EXTENSION: Any = importlib.import_module("model.engine._lstm")
 VARIANTS: tuple[str, ...] = _EXTENSION.variants()  # instruction sets that this processor can run, best first
 
 
-def _share_threads() -> None:
-    """Hand PyTorch's own OpenMP threads to the extension, where its runtime is the one of GCC; else one thread computes."""
-    try:
-        process = ctypes.CDLL(None)
-        functions = (process.GOMP_parallel, process.omp_get_thread_num, process.omp_get_num_threads)
-    except (AttributeError, OSError, TypeError):
-        return
-    _EXTENSION.use_threads(*(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
-
-
-_share_threads()
+# The extension computes with PyTorch's own OpenMP threads, where its runtime is the one of GCC; else one thread computes.
+with suppress(AttributeError, OSError, TypeError):
+    _process = ctypes.CDLL(None)
+    _functions = (_process.GOMP_parallel, _process.omp_get_thread_num, _process.omp_get_num_threads)
+    _EXTENSION.use_threads(*(ctypes.cast(function, ctypes.c_void_p).value for function in _functions))
 
 
 def check(device: torch.device) -> bool:

@@ -16,12 +16,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.engine.cell import CellOps, select_cell
+from model.engine.cell import select_cell
 from model.engine.device import TABLE_BYTES, Device, Direction, GateTable, Layout, Window, send
 from model.engine.planning.grid import Limits
 from model.engine.planning.text import BOS_ID
@@ -90,7 +91,7 @@ class CudaDirection(Direction):
     """
 
     def __init__(
-        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()
+        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: ModuleType, long_lanes: Sequence[int] = ()
     ) -> None:
         self._on_gpu = layout.device.type == "cuda"
         if self._on_gpu:

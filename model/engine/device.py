@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from model.bilm import FORGET_BIAS
-from model.engine.cell import CellBuffers, CellOps, OutputBuffers, load_h
+from model.engine.cell import CellBuffers, OutputBuffers, load_h
 from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.planning.sequences import IntArray
 from model.engine.planning.text import BOS_ID, EOS_ID
@@ -123,7 +124,7 @@ class Direction:
     direction: 0 forward, 1 backward.
     """
 
-    def __init__(self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps) -> None:
+    def __init__(self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: ModuleType) -> None:
         options, dtype, device, lanes = weights.options, layout.dtype, layout.device, layout.lanes
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
         self._options, self._layout, self._ops = options, layout, ops

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from model.engine import cuda
-from model.engine.cell import CellOps
 from model.engine.cuda import CudaDirection
 from model.engine.device import Layout
 from model.engine.planning.grid import Limits, plan_direction
@@ -66,7 +65,7 @@ def launches() -> set[Launch]:
         weights = cast(BiLMWeights, SimpleNamespace(options=FULL, direction=lambda direction, j: layer))
         for dtype in (torch.float32, torch.bfloat16):
             layout = Layout(dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16)
-            direction = CudaDirection(weights, StartState.zero(FULL), 0, layout, cast(CellOps, cell_triton))
+            direction = CudaDirection(weights, StartState.zero(FULL), 0, layout, cell_triton)
             plan = plan_direction(sequences_of([[0, 1]]), 16, Limits([16], 1, 16))
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
     return seen
