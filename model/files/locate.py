@@ -111,19 +111,17 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
         raise UnknownModelError(f"there is no folder {folder_or_url}")
     weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
     if weights is None:
-        _refuse_foreign(names, folder_or_url)
+        if kind := foreign_kind(names):
+            source = "LOCAL_COPY" if "://" in folder_or_url else folder_or_url
+            raise WeightsError(
+                f"{folder_or_url} holds {kind}: run `elmo-store models convert {source} FOLDER` once and give FOLDER"
+            )
         raise WeightsError(
             f"{folder_or_url} holds no weights that can be recognised: it needs options.json and one of "
             f"{', '.join(_WEIGHT_NAMES[:2])}, and holds {', '.join(sorted(names)[:10]) or 'nothing'}"
         )
     options = _choose(names, ("options.json",), r".*options.*\.json")
     return f"{path}/{weights}", options and f"{path}/{options}"
-
-
-def _refuse_foreign(names: Collection[str], shown: str) -> None:
-    if kind := foreign_kind(names):
-        source = "LOCAL_COPY" if "://" in shown else shown
-        raise WeightsError(f"{shown} holds {kind}: run `elmo-store models convert {source} FOLDER` once and give FOLDER")
 
 
 @contextmanager

@@ -34,19 +34,16 @@ class ListedModel:
     bytes: int  # size of the weights file as stored (of published ones about that, until downloaded); 0 if generated
 
 
-def _published() -> dict[str, ListedModel]:
-    """The models of Peters et al. 2018: English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens."""
-    size = 374_403_392  # of either large one
-    models = (
-        ("small", "2x1024_128_2048cnn_1xhighway", "published, 2 × 1024/128, 13.6M parameters", 54_373_184),
-        ("medium", "2x2048_256_2048cnn_1xhighway", "published, 2 × 2048/256, 28.0M parameters", 112_000_000),
-        ("original", "2x4096_512_2048cnn_2xhighway", "published, 2 × 4096/512, 93.6M parameters", size),
-        ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B", "published, 2 × 4096/512, trained on 5.5 billion tokens", size),
+# The models of Peters et al. 2018: English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens.
+_PUBLISHED = {
+    name: ListedModel(name, f"published, {description}", f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
+    for name, shape, description, n_bytes in (
+        ("small", "2x1024_128_2048cnn_1xhighway", "2 × 1024/128, 13.6M parameters", 54_373_184),
+        ("medium", "2x2048_256_2048cnn_1xhighway", "2 × 2048/256, 28.0M parameters", 112_000_000),
+        ("original", "2x4096_512_2048cnn_2xhighway", "2 × 4096/512, 93.6M parameters", 374_403_392),
+        ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B", "2 × 4096/512, trained on 5.5 billion tokens", 374_403_392),
     )
-    return {
-        name: ListedModel(name, description, f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
-        for name, shape, description, n_bytes in models
-    }
+}
 
 
 def available_models() -> list[ListedModel]:
@@ -56,7 +53,7 @@ def available_models() -> list[ListedModel]:
         for folder in packaged_folders()
     ]
     models.append(ListedModel(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
-    return [*models, *_published().values()]
+    return [*models, *_PUBLISHED.values()]
 
 
 def load_model(spec: str | None = None, options: str | None = None) -> tuple[str, BiLMWeights]:
@@ -84,8 +81,8 @@ def load_model(spec: str | None = None, options: str | None = None) -> tuple[str
         return spec, BiLMWeights.load_safetensors(packaged[spec] / "weights.safetensors")
     if spec == RANDOM_SMALL:
         return spec, random_weights(SMALL_OPTIONS)
-    if spec in (published := _published()):
-        return spec, BiLMWeights.load(published[spec].where)
+    if spec in _PUBLISHED:
+        return spec, BiLMWeights.load(_PUBLISHED[spec].where)
     try:
         weights = BiLMWeights.load(spec)
     except UnknownModelError as error:

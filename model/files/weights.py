@@ -27,7 +27,6 @@ from model.files import hdf5, locate
 from model.options import BiLMOptions, options_in, read_options
 
 _LEXICON = "lexicon"
-_DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +142,7 @@ class BiLMWeights:
 
     def to_safetensors(self, dtype: Literal["float32", "float16"] = "float32") -> bytes:
         """The file of `save_safetensors` as bytes. WeightsError: a value that float16 can't hold."""
-        if dtype not in _DTYPES:
-            raise WeightsError(f"dtype {dtype!r} is unknown; weights are stored as {' or '.join(_DTYPES)}")
-        stored = {name: tensor.to(_DTYPES[dtype]).contiguous() for name, tensor in self.tensors.items()}
+        stored = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in self.tensors.items()}
         for name, tensor in stored.items():
             if not _all_finite(tensor):
                 raise WeightsError(f"tensor {name!r} has values beyond {dtype}; store float32")

@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,9 @@ def test_published_models_by_name(tiny: BiLMWeights, memory: Any, monkeypatch: p
     shape = "2x1024_128_2048cnn_1xhighway"
     for kind, file in (("weights", "weights.hdf5"), ("options", "options.json")):
         memory.copy(f"/models/tiny/{file}", f"/elmo/{shape}/elmo_{shape}_{kind}.{file.rsplit('.', 1)[1]}")
-    monkeypatch.setattr(registry, "_PUBLISHED_BASE", "memory://elmo/")
+    small = registry._PUBLISHED["small"]
+    here = replace(small, where=small.where.replace(registry._PUBLISHED_BASE, "memory://elmo/"))
+    monkeypatch.setitem(registry._PUBLISHED, "small", here)
     name, weights = load_model("small")
     assert (name, weights.fingerprint) == ("small", tiny.fingerprint)
 
