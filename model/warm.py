@@ -58,23 +58,17 @@ def compute_warm(weights: BiLMWeights) -> StartState:
     start, the state after the last sentence's BOS. Computed in float64 and rounded once, so that neither the machine
     nor its number of threads shows in the result but for a rare last bit.
     """
+    tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
+    bos, eos = boundary_words(weights.lexicon)
+    sentences = [[bos, *line.split(" "), eos] for line in WARM_TEXT]
+    ids = [spell(words, weights.options.max_characters_per_token, weights.lexicon) for words in sentences]
     with torch.no_grad():
-        x = _warm_words(weights)
+        x = [char_cnn(tensors, weights.options, torch.from_numpy(sentence).long()) for sentence in ids]  # [n+2, p] each
     # One token at a time is too little work for several threads: two of them took twice as long as one.
     with direction_pool(len(DIRECTIONS), 1) as pool:
         ends = list(pool.map(partial(_run_warm, weights, sentences=x), DIRECTIONS))
     h, c = (torch.stack(parts).float() for parts in zip(*ends, strict=True))
     return StartState("warm", h, c)
-
-
-def _warm_words(weights: BiLMWeights) -> list[Tensor]:
-    """x [n+2, p] in float64 of each sentence of WARM_TEXT, boundaries included."""
-    options = weights.options
-    tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
-    bos, eos = boundary_words(weights.lexicon)
-    sentences = [[bos, *line.split(" "), eos] for line in WARM_TEXT]
-    ids = [torch.from_numpy(spell(words, options.max_characters_per_token, weights.lexicon)).long() for words in sentences]
-    return [char_cnn(tensors, options, sentence) for sentence in ids]
 
 
 @torch.no_grad()

@@ -50,7 +50,8 @@ def run(trainer: Trainer, folder: Path, say: Callable[[str], None] = lambda _: N
             if over or now - meter.seconds >= report_seconds:
                 line, row = meter.report(trainer, now)
                 say(line)
-                _add_line(folder / CURVE, row)
+                with (folder / CURVE).open("a", encoding="utf-8") as file:
+                    file.write(row)
             if over or now - saved >= CHECKPOINT_SECONDS:
                 save_checkpoint(trainer, folder / CHECKPOINT)
                 saved = now
@@ -86,18 +87,9 @@ class _Meter:
 
 
 def _cut_curve(path: Path, tokens: int) -> None:
-    """Remove rows that come after ``tokens``: of a run that began anew, or died after its last checkpoint."""
-    if not tokens:
-        path.unlink(missing_ok=True)
-    elif path.exists():
-        rows = path.read_text("utf-8").splitlines(keepends=True)[1:]
-        path.write_text("".join([CURVE_HEADER, *(row for row in rows if int(row.partition("\t")[0]) <= tokens)]), "utf-8")
-
-
-def _add_line(path: Path, line: str) -> None:
-    header = "" if path.exists() else CURVE_HEADER
-    with path.open("a", encoding="utf-8") as file:
-        file.write(header + line)
+    """Leave the header, and the rows up to ``tokens``: others are of a run that began anew, or died after its checkpoint."""
+    rows = path.read_text("utf-8").splitlines(keepends=True)[1:] if path.exists() else []
+    path.write_text("".join([CURVE_HEADER, *(row for row in rows if int(row.partition("\t")[0]) <= tokens)]), "utf-8")
 
 
 @contextmanager

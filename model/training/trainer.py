@@ -57,14 +57,6 @@ class Recipe:
         return rise * min(1.0, max(0.0, (self.max_tokens - tokens) / (FALL * self.max_tokens)))
 
 
-def make_optimiser(parameters: dict[str, Tensor], rate: float, decay: float) -> torch.optim.AdamW:
-    """The network's optimiser; weight decay holds for matrices only."""
-    matrices = [value for value in parameters.values() if value.ndim > 1]
-    vectors = [value for value in parameters.values() if value.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
-
-
 @dataclass
 class Progress:
     """Where a run stands: everything else follows from it and the recipe."""
@@ -128,7 +120,10 @@ class Trainer:
         generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.vocabulary.n_classes
         weight = (torch.randn(n_classes, options.projection_dim, generator=generator) * 0.03).to(device)
         rows = softmax.SoftmaxRows(weight, torch.zeros(n_classes, device=device), recipe.softmax_rate)
-        optimiser = make_optimiser(parameters, recipe.rate, recipe.weight_decay)
+        matrices = [value for value in parameters.values() if value.ndim > 1]
+        vectors = [value for value in parameters.values() if value.ndim <= 1]
+        groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        optimiser = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98), fused=True)
         return cls(options, recipe, corpus, network, rows, optimiser, [network.zero_state(recipe.lanes) for _ in DIRECTIONS])
 
     def train(self) -> Iterator[StepReport]:
