@@ -45,13 +45,13 @@ def char_cnn(tensors: Mapping[str, Tensor], options: BiLMOptions, ids: Tensor) -
     ]
     x = activate(torch.cat(pooled, dim=1))  # [n, filters]
     for k in range(options.n_highway):
-        x = _highway(x, tensors, f"highway{k}")  # [n, filters]
+        x = highway(x, tensors, f"highway{k}")  # [n, filters]
     if words is not None and options.word_dim:
         x = torch.cat([F.embedding(words, tensors["word_embed"]), x], dim=1)  # [n, word_dim + filters]
     return F.linear(x, tensors["proj.weight"], tensors["proj.bias"])  # [n, p]
 
 
-def _highway(x: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
+def highway(x: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
     """carry · relu(transform(x)) + (1 - carry) · x, x [n, filters]."""
     carry = torch.sigmoid(F.linear(x, tensors[f"{name}.carry.weight"], tensors[f"{name}.carry.bias"]))  # [n, filters]
     transformed = torch.relu(F.linear(x, tensors[f"{name}.transform.weight"], tensors[f"{name}.transform.bias"]))  # [n, filters]

@@ -34,60 +34,20 @@ SPECIAL = (EOS, BOS, "<UNK>")
 Types = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class TrainingVocabulary:
-    """All types of a text and how many of them the softmax tells apart."""
-
-    types: tuple[str, ...]  # the strings by number; the first three are `SPECIAL`
-    n_classes: int  # the specials and the commonest words: types below this number are classes of their own
-
-    def __post_init__(self) -> None:
-        if not FIRST_WORD + 2 <= self.n_classes <= len(self.types):
-            raise TrainingError(
-                f"the vocabulary has {max(0, self.n_classes - FIRST_WORD)} word(s); a language model needs at least 2 "
-                "different words to choose from: give more text"
-            )
-
-    def classes(self, types: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """The softmax class of each type, any shape."""
-        return np.where(types < self.n_classes, types, UNKNOWN).astype(np.int64)
-
-
-def number_types(
-    seen: Sequence[str], counts: npt.NDArray[np.int64], n_words: int, order: Sequence[str] | None = None
-) -> tuple[TrainingVocabulary, npt.NDArray[np.int32]]:
-    """Number the types of a text: the vocabulary, and the number of each distinct token of `seen`, int32 [len(seen)].
-
-    Args:
-        seen: in order of first appearance, boundaries too; counts [len(seen)] says how often each appeared.
-        n_words: how many words the softmax tells apart, at most.
-        order: the vocabulary's words, commonest first, where they are given from outside; words of it that the text
-            lacks are kept, so that the classes are the same for every text.
-    """
-    if order is None:
-        rank = np.argsort(-counts, kind="stable")  # equal counts: first come, first numbered
-        words = [seen[i] for i in rank if seen[i] not in SPECIAL]
-        n_classes = FIRST_WORD + min(n_words, len(words))
-    else:
-        first = list(dict.fromkeys(word for word in order[:n_words] if word not in SPECIAL))
-        known = set(first)
-        words = first + [word for word in seen if word not in known and word not in SPECIAL]
-        n_classes = FIRST_WORD + len(first)
-    types = (*SPECIAL, *words)
-    number = {word: i for i, word in enumerate(types)}
-    vocabulary = TrainingVocabulary(types, n_classes)
-    return vocabulary, np.fromiter((number[word] for word in seen), np.int32, len(seen))
-
-
 @dataclass(frozen=True, eq=False)
 class Corpus:
     types: Types  # int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
     starts: npt.NDArray[np.int64]  # int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n
-    vocabulary: TrainingVocabulary  # the numbering
+    vocabulary: tuple[str, ...]  # the strings of the types by number; the first three are `SPECIAL`
+    n_classes: int  # the specials and the commonest words: types below this number are classes of their own
 
     @property
     def n_words(self) -> int:
         return len(self.types) - 2 * (len(self.starts) - 1)
+
+    def classes(self, types: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """The softmax class of each type, any shape."""
+        return np.where(types < self.n_classes, types, UNKNOWN).astype(np.int64)
 
     @cached_property
     def digest(self) -> str:
@@ -95,12 +55,18 @@ class Corpus:
         digest = hashlib.sha256()
         for part in (self.types.astype("<i4", copy=False), self.starts.astype("<i8", copy=False)):
             digest.update(part.tobytes())
-        digest.update(json.dumps([self.vocabulary.n_classes, self.vocabulary.types]).encode())
+        digest.update(json.dumps([self.n_classes, self.vocabulary]).encode())
         return f"sha256:{digest.hexdigest()}"
 
     @classmethod
     def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
-        """Number a text; see `number_types`. Sentences of no tokens are passed over.
+        """Number a text; sentences of no tokens are passed over.
+
+        Args:
+            sentences: their words.
+            n_words: how many words the softmax tells apart, at most.
+            order: the vocabulary's words, commonest first, where they are given from outside; words of it that the text
+                lacks are kept, so that the classes are the same for every text.
 
         TrainingError: no sentences, or fewer than two words to tell apart.
         """
@@ -118,10 +84,24 @@ class Corpus:
             raise TrainingError("the text holds no sentences: give files with at least a few thousand words")
         starts.append(len(row))
         by_appearance = np.frombuffer(row, dtype=np.int32)  # [n]
-        counts = np.bincount(by_appearance, minlength=len(number)).astype(np.int64)
-        counts[:2] = 0  # the boundaries have numbers of their own
-        vocabulary, renumbered = number_types(list(number), counts, n_words, order)
-        return cls(renumbered[by_appearance], np.frombuffer(starts, dtype=np.int64).copy(), vocabulary)
+        seen = list(number)
+        if order is None:
+            rank = np.argsort(-np.bincount(by_appearance), kind="stable")  # equal counts: first come, first numbered
+            words = [seen[i] for i in rank if seen[i] not in SPECIAL]
+            n_classes = FIRST_WORD + min(n_words, len(words))
+        else:
+            first = dict.fromkeys(word for word in order[:n_words] if word not in SPECIAL)
+            words = [*first, *(word for word in seen if word not in first and word not in SPECIAL)]
+            n_classes = FIRST_WORD + len(first)
+        if n_classes < FIRST_WORD + 2:
+            raise TrainingError(
+                f"the vocabulary has {n_classes - FIRST_WORD} word(s); a language model needs at least 2 different words to "
+                "choose from: give more text"
+            )
+        vocabulary = (*SPECIAL, *words)
+        type_of = {word: i for i, word in enumerate(vocabulary)}
+        renumbered = np.array([type_of[word] for word in seen], np.int32)
+        return cls(renumbered[by_appearance], np.frombuffer(starts, dtype=np.int64).copy(), vocabulary, n_classes)
 
 
 def reverse_sentences(types: Types, starts: npt.NDArray[np.int64]) -> Types:
@@ -161,7 +141,7 @@ class Epoch:
         TrainingError: the text is too short for one batch.
         """
         types, starts = shuffle_sentences(corpus.types, corpus.starts, seed, number)
-        self._vocabulary = corpus.vocabulary
+        self._corpus = corpus
         self._rows = types, reverse_sentences(types, starts)
         self._lane_length = (len(types) - 1) // lanes
         self._lanes, self._unroll = lanes, unroll
@@ -182,7 +162,7 @@ class Epoch:
         return TrainingBatch(
             words=words.astype(np.int64),
             inputs=inputs.reshape(read.shape),
-            targets=self._vocabulary.classes(following),
+            targets=self._corpus.classes(following),
             weights=(following != opens).astype(np.float32),
             n_words=int((read[0] > BOS_TYPE).sum()),
         )

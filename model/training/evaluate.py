@@ -50,8 +50,7 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
             f"{network.options.projection_dim}: weights and softmax.safetensors must come from the same run"
         )
     corpus = Corpus.encode(sentences, len(theta.words), theta.words)
-    n_classes = corpus.vocabulary.n_classes
-    characters = char_ids(corpus.vocabulary.types, network.options.max_characters_per_token)  # [types, 50]
+    characters = char_ids(corpus.vocabulary, network.options.max_characters_per_token)  # [types, 50]
     n = len(corpus.types)
     lanes = max(1, min(MOST_LANES, n // TOKENS_PER_LANE))
     length = -(-(n - 1) // lanes)
@@ -70,12 +69,12 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
             inputs_t = torch.from_numpy(inputs.reshape(read.shape)).to(network.device)
             h, state = network.direction(direction, F.embedding(inputs_t, x), state)  # [T, B, p]
             counted = inside & (following != opener)
-            classes = corpus.vocabulary.classes(following[counted])
+            classes = corpus.classes(following[counted])
             kept = h[torch.from_numpy(counted).to(h.device)]  # [n, p]
             total += _loss(theta, kept, torch.from_numpy(classes).to(h.device))
             if direction == "fwd":
                 predictions += len(classes)
-                unknown += int((following[counted] >= n_classes).sum())
+                unknown += int((following[counted] >= corpus.n_classes).sum())
         loss.append(total)
     return Evaluation((loss[0], loss[1]), predictions, unknown / max(predictions, 1))
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.bilm import FORGET_BIAS
+from model.bilm import FORGET_BIAS, highway
 from model.characters import PADDING_ID
 from model.engine.cell import kernel_module
 from model.engine.products import PackedLinear
@@ -65,14 +65,8 @@ class Network:
 
     def zero_state(self, lanes: int) -> list[tuple[Tensor, Tensor]]:
         """Of one direction: h [B, p] and c [B, d] for each layer."""
-        wide = self.parameters["char_embed"].dtype
-        return [
-            (
-                torch.zeros(lanes, self.options.projection_dim, dtype=self.dtype, device=self.device),
-                torch.zeros(lanes, self.options.dim, dtype=wide, device=self.device),
-            )
-            for _ in range(self.options.n_layers)
-        ]
+        like, p, d = self.parameters["char_embed"], self.options.projection_dim, self.options.dim
+        return [(like.new_zeros(lanes, p, dtype=self.dtype), like.new_zeros(lanes, d)) for _ in range(self.options.n_layers)]
 
     def word_vectors(self, characters: Tensor) -> Tensor:
         """x [n, p] in `dtype` of words given as ids [n, 50] on the CPU; equal to `model.bilm.char_cnn`."""
@@ -82,17 +76,10 @@ class Network:
         activate = torch.relu if self.options.activation == "relu" else torch.tanh
         pooled = convolve(characters, self.parameters["char_embed"], weights)  # [n, filters]
         x = activate(pooled + bias).to(self.dtype)
+        tensors = {n: value.to(self.dtype) for n, value in self.parameters.items() if n.startswith(("highway", "proj"))}
         for k in range(self.options.n_highway):
-            x = self._highway(x, f"highway{k}")
-        return self._linear(x, "proj")
-
-    def _highway(self, x: Tensor, name: str) -> Tensor:
-        carry = torch.sigmoid(self._linear(x, f"{name}.carry"))  # [n, filters]
-        return carry * torch.relu(self._linear(x, f"{name}.transform")) + (1 - carry) * x
-
-    def _linear(self, x: Tensor, name: str) -> Tensor:
-        weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
-        return F.linear(x, weight.to(self.dtype), bias.to(self.dtype))
+            x = highway(x, tensors, f"highway{k}")  # [n, filters]
+        return F.linear(x, tensors["proj.weight"], tensors["proj.bias"])
 
     def direction(
         self, direction: str, x: Tensor, state: list[tuple[Tensor, Tensor]]

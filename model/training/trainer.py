@@ -81,11 +81,10 @@ class PreparedBatch:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One batch: Σ -log p and the number of predictions for each direction, and the gradient's norm before clipping."""
+    """One batch: Σ -log p and the number of predictions for each direction."""
 
     loss: tuple[float, float]
     predictions: tuple[float, float]
-    norm: float
 
 
 @dataclass(eq=False)
@@ -102,7 +101,7 @@ class Trainer:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self._characters = char_ids(self.corpus.vocabulary.types, self.options.max_characters_per_token)  # [types, 50]
+        self._characters = char_ids(self.corpus.vocabulary, self.options.max_characters_per_token)  # [types, 50]
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
@@ -117,7 +116,7 @@ class Trainer:
             raise TrainingError(f"the options' alphabet is {options.alphabet!r}: only models of bytes can be trained")
         parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
         network = Network(options, parameters, dtype)
-        generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.vocabulary.n_classes
+        generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.n_classes
         weight = (torch.randn(n_classes, options.projection_dim, generator=generator) * 0.03).to(device)
         rows = softmax.SoftmaxRows(weight, torch.zeros(n_classes, device=device), recipe.softmax_rate)
         matrices = [value for value in parameters.values() if value.ndim > 1]
@@ -153,7 +152,7 @@ class Trainer:
     def prepare(self, batch: TrainingBatch, number: int) -> PreparedBatch:
         """What can be done for the run's batch of this number before its turn."""
         generator = np.random.default_rng([self.recipe.seed, number])  # so that a resumed run draws alike
-        negatives = softmax.draw(self.corpus.vocabulary.n_classes, self.recipe.sampled, generator)
+        negatives = softmax.draw(self.corpus.n_classes, self.recipe.sampled, generator)
         changed = [part for targets in batch.targets for part in (negatives.classes.numpy(), targets.ravel())]
         rows, row_of = np.unique(np.concatenate(changed), return_inverse=True)
         characters = torch.from_numpy(self._characters[batch.words])
@@ -172,19 +171,19 @@ class Trainer:
         gradients = self._words.backward(torch.stack([result.d_read for result in results]))
         for name, gradient in (gradients | results[0].gradients | results[1].gradients).items():
             self.network.parameters[name].grad = gradient
-        norm, *losses = self._change_network(factor, [result.sampled.loss for result in results])
+        forward, backward = self._change_network(factor, [result.sampled.loss for result in results])
         self.progress.batches += 1
         self.progress.batch += 1
         self.progress.tokens += batch.n_words
         gradient = softmax.sum_rows(len(rows), row_of, [result.sampled for result in results])
         counts = batch.weights.sum((1, 2))
         self.rows.step(rows, gradient, factor)
-        return StepReport((losses[0], losses[1]), (float(counts[0]), float(counts[1])), norm)
+        return StepReport((forward, backward), (float(counts[0]), float(counts[1])))
 
     def softmax_weights(self) -> softmax.SoftmaxWeights:
         """The softmax as it stands, with its words."""
-        vocabulary = self.corpus.vocabulary
-        return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, vocabulary.types[FIRST_WORD : vocabulary.n_classes])
+        words = self.corpus.vocabulary[FIRST_WORD : self.corpus.n_classes]
+        return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, words)
 
     def _both(self, batches: list[DirectionBatch]) -> list[DirectionResult]:
         if self._pool is None:
@@ -196,11 +195,11 @@ class Trainer:
         return results
 
     def _change_network(self, factor: float, losses: list[Tensor]) -> list[float]:
-        """One step of the optimiser: the gradient's norm, and the losses, which come with it. TrainingError as of `step`."""
+        """One step of the optimiser; the losses, which come from a GPU with the gradient's norm. TrainingError as of `step`."""
         parameters = list(self.network.parameters.values())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.recipe.clip, foreach=True)
-        values: list[float] = torch.stack([norm.to(losses[0].dtype), *losses]).tolist()
-        if not math.isfinite(values[0]):  # clipping by NaN would make NaN of every parameter
+        length, *values = torch.stack([norm.to(losses[0].dtype), *losses]).tolist()
+        if not math.isfinite(length):  # clipping by NaN would make NaN of every parameter
             raise TrainingError(
                 f"the gradient is not finite at token {self.progress.tokens:,}: the run has diverged: give a "
                 f"lower --rate than {self.recipe.rate:g}, with --resume from its last checkpoint, if it has one"

@@ -131,8 +131,8 @@ def _train(args: argparse.Namespace) -> int:
     say: Callable[[str], None] = (lambda _: None) if args.quiet else partial(print, flush=True)
     parameters = sum(value.numel() for value in trainer.network.parameters.values())
     say(
-        f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
-        f"{corpus.vocabulary.n_classes - 3:,} of them distinguished; {parameters:,} "
+        f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary) - 3:,} types, "
+        f"{corpus.n_classes - 3:,} of them distinguished; {parameters:,} "
         f"parameters without the softmax; from token {trainer.progress.tokens:,} on"
     )
     ended = run(trainer, output / TRAINING, say)

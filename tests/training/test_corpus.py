@@ -13,17 +13,17 @@ TEXT = [["b", "a"], ["a", "c", "a"], [], ["a"]]
 
 def test_types_are_numbered_by_frequency_and_rare_words_share_a_class() -> None:
     corpus = Corpus.encode(TEXT, 2)
-    assert corpus.vocabulary.types == ("</S>", "<S>", "<UNK>", "a", "b", "c")
+    assert corpus.vocabulary == ("</S>", "<S>", "<UNK>", "a", "b", "c")
     assert corpus.types.tolist() == [1, 4, 3, 0, 1, 3, 5, 3, 0, 1, 3, 0]
     assert corpus.starts.tolist() == [0, 4, 9, 12]
     assert corpus.n_words == 6
-    assert corpus.vocabulary.classes(corpus.types).tolist() == [1, 4, 3, 0, 1, 3, UNKNOWN, 3, 0, 1, 3, 0]
+    assert corpus.classes(corpus.types).tolist() == [1, 4, 3, 0, 1, 3, UNKNOWN, 3, 0, 1, 3, 0]
 
 
 def test_a_given_vocabulary_keeps_its_classes_whatever_the_text() -> None:
     corpus = Corpus.encode(TEXT, 3, order=["c", "zebra", "a", "b"])
-    assert corpus.vocabulary.types[FIRST_WORD:] == ("c", "zebra", "a", "b")
-    assert corpus.vocabulary.n_classes == FIRST_WORD + 3
+    assert corpus.vocabulary[FIRST_WORD:] == ("c", "zebra", "a", "b")
+    assert corpus.n_classes == FIRST_WORD + 3
     assert corpus.types[1] == FIRST_WORD + 3  # b: known, but no class of its own
 
 

@@ -88,7 +88,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(
 ) -> None:
     ours = replace(recipe, max_tokens=2000)
     # The stop falls into the second epoch, whose order of sentences the resumed run has to make again.
-    corpus = Corpus(corpus.types[: corpus.starts[60]], corpus.starts[:61], corpus.vocabulary)
+    corpus = replace(corpus, types=corpus.types[: corpus.starts[60]], starts=corpus.starts[:61])
     straight = Trainer.fresh(small_options, ours, corpus)
     trained(straight, 25)
     first = Trainer.fresh(small_options, ours, corpus)
@@ -125,7 +125,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     with pytest.raises(TrainingError, match="other options"):
         resume(path, recipe, corpus, replace(small_options, dim=25))
     # As many types, classes and sentences as that text has, in another order: only the digest tells.
-    reordered = Corpus(*shuffle_sentences(corpus.types, corpus.starts, 1, 0), corpus.vocabulary)
+    reordered = Corpus(*shuffle_sentences(corpus.types, corpus.starts, 1, 0), corpus.vocabulary, corpus.n_classes)
     with pytest.raises(TrainingError, match="resume with the same files"):
         resume(path, recipe, reordered, small_options)
     with pytest.raises(TrainingError, match="digest"):
@@ -170,7 +170,7 @@ def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, se
     text = [*sentences[:3], ["the", "dragon", "sings", "."]]
     found = evaluate(done.network, done.softmax_weights(), text)
     states = plain_lane(done.network.weights(), text, carry=True)
-    number = {word: i for i, word in enumerate(done.corpus.vocabulary.types)}
+    number = {word: i for i, word in enumerate(done.corpus.vocabulary)}
     loss = [0.0, 0.0]
     for sentence, state in zip(text, states, strict=True):
         classes = torch.tensor([1, *(number.get(word, 2) for word in sentence), 0])
@@ -189,8 +189,8 @@ def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpu
     place = int(order[starts[4] + 2])  # in the fifth sentence that the epoch reads
 
     def outputs(types: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
-        batch = Epoch(Corpus(types, corpus.starts, corpus.vocabulary), 0, 1, 60, 1).batch(0)
-        ids = torch.from_numpy(char_ids([corpus.vocabulary.types[i] for i in batch.words]).astype(np.int64))
+        batch = Epoch(replace(corpus, types=types), 0, 1, 60, 1).batch(0)
+        ids = torch.from_numpy(char_ids([corpus.vocabulary[i] for i in batch.words]).astype(np.int64))
         with torch.no_grad():
             x = F.embedding(torch.from_numpy(batch.inputs[k]), done.network.word_vectors(ids))
             return done.network.direction(DIRECTIONS[k], x, done.network.zero_state(1))[0][:, 0], batch.targets[k][:, 0]
