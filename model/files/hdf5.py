@@ -117,18 +117,18 @@ def write(path: Path, options: BiLMOptions, tensors: Mapping[str, Tensor]) -> No
 
 
 def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]) -> Tensor:
-    dataset = _own_dataset(file, path, name)
-    # The shape is checked before anything is read: a file can't make us allocate more than the options say.
-    if dataset.shape != shape:
-        raise WeightsError(
-            f"{path}: dataset {name!r} has shape {dataset.shape}, the options say {shape}; "
-            "are these options.json and weights of the same model?"
-        )
-    if dataset.dtype.kind != "f":
-        raise WeightsError(f"{path}: dataset {name!r} is {dataset.dtype}, not floating point")
     try:
+        dataset = _own_dataset(file, path, name)
+        # The shape is checked before anything is read: a file can't make us allocate more than the options say.
+        if dataset.shape != shape:
+            raise WeightsError(
+                f"{path}: dataset {name!r} has shape {dataset.shape}, the options say {shape}; "
+                "are these options.json and weights of the same model?"
+            )
+        if dataset.dtype.kind != "f":
+            raise WeightsError(f"{path}: dataset {name!r} is {dataset.dtype}, not floating point")
         return torch.from_numpy(np.asarray(dataset[()], dtype=np.float32))
-    except OSError as error:
+    except (KeyError, OSError, RuntimeError) as error:  # h5py on what is damaged
         raise WeightsError(f"{path}: dataset {name!r} can't be read ({error}); the weights file is damaged") from error
 
 
@@ -138,11 +138,8 @@ def _own_dataset(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     parts = name.split("/")
     for depth, part in enumerate(parts, 1):
         group = entry
-        try:
-            link = group.get(part, getlink=True)
-            entry = None if isinstance(link, h5py.ExternalLink) else group.get(part)
-        except (KeyError, OSError, RuntimeError) as error:  # h5py on damaged groups
-            raise WeightsError(f"{path}: {name!r} can't be read ({error}); the weights file is damaged") from error
+        link = group.get(part, getlink=True)
+        entry = None if isinstance(link, h5py.ExternalLink) else group.get(part)
         if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
             raise WeightsError(f"{path}: {name!r} is a link to {link.path!r}; weights must be in the file itself")
         if not isinstance(entry, h5py.Dataset if depth == len(parts) else h5py.Group):

@@ -39,7 +39,10 @@ class BiLMWeights:
 
     def __post_init__(self) -> None:
         shapes = self.options.tensor_shapes()
-        _check_names(set(self.tensors), set(shapes))
+        if missing := sorted(shapes.keys() - self.tensors.keys()):
+            raise WeightsError(f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}")
+        if extra := sorted(self.tensors.keys() - shapes.keys()):
+            raise WeightsError(f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}")
         for name, shape in shapes.items():
             tensor = self.tensors[name]
             if tuple(tensor.shape) != shape:
@@ -149,13 +152,6 @@ class BiLMWeights:
         if self.lexicon is not None:
             stored[_LEXICON] = torch.frombuffer(bytearray(self.lexicon.to_bytes()), dtype=torch.uint8)
         return save(stored, metadata={"options": json.dumps(self.options.to_dict())})
-
-
-def _check_names(have: set[str], want: set[str]) -> None:
-    if missing := sorted(want - have):
-        raise WeightsError(f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}")
-    if extra := sorted(have - want):
-        raise WeightsError(f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}")
 
 
 def _read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
