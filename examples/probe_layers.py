@@ -103,8 +103,7 @@ class Probe(nn.Module):
 
     def penalty(self) -> torch.Tensor:
         """λ‖w‖² of the learned mixes."""
-        learned = [mix.penalty() for mix in self.mixes.values() if mix.l2]
-        return torch.stack(learned).sum() if learned else torch.zeros(())
+        return sum((mix.penalty() for mix in self.mixes.values() if mix.l2), torch.zeros(()))
 
 
 def most_frequent(training: LabelledSentences, test: LabelledSentences) -> list[list[str]]:
@@ -173,16 +172,16 @@ def main() -> None:
             scores[name].append(accuracy(predict(model, test, training.names), test))
             print(f"{name}, seed {seed}: {scores[name][-1]:.2f}", file=sys.stderr)
             if name == MIX:
-                mixes.append((model.mixes["input"].s.tolist(), model.mixes["input"].gamma.item()))
+                mixes.append(model.mixes["input"])
 
     print(f"| feature | {args.label} |\n|---|---|")
     for name, own in scores.items():
         print(f"| {name} | {spread(own)} |")
     if not mixes:
         return
-    s = [list(values) for values in zip(*(s for s, _ in mixes), strict=True)]
+    s = torch.stack([mix.s for mix in mixes], dim=1).tolist()  # [layers, seeds]
     print("\n".join(f"s of {name}: {spread(values, 3)}" for name, values in zip(layers, s, strict=True)))
-    print(f"gamma: {spread([gamma for _, gamma in mixes], 3)}")
+    print(f"gamma: {spread([mix.gamma.item() for mix in mixes], 3)}")
     if args.plot:
         plot(args.plot, args.label, scores, s, layers)
 
