@@ -24,10 +24,8 @@ import elmo_store
 from benchmarks.shared.support import Table, machine, options_of, run_measured, working_folder
 from benchmarks.shared.texts import SHAPES, Sentences, running_text, take, write_lines
 from elmo_store.mixing.scalar_mix import layers_of_states
-from model.engine.embedder import Embedder, EngineSettings
+from model.engine.loaded import LoadedModel
 from model.files.registry import random_weights
-from model.files.weights import BiLMWeights
-from model.start_state import StartState
 from tests.store.allennlp_elmo import original
 
 SLICES, TOKENS, BATCH = 4, 1500, 32  # of the text; of a slice; sentences that AllenNLP is given at once
@@ -37,15 +35,8 @@ Embed = Callable[[Sentences], list[Layers]]  # of a slice of sentences, each fro
 
 def engine(model: Path) -> Embed:
     """This engine, without a job."""
-    weights = BiLMWeights.load(str(model))
-    settings = EngineSettings(device="cpu", threads=torch.get_num_threads())
-    embedder = Embedder(weights, StartState.zero(weights.options), settings)
-
-    def embed(sentences: Sentences) -> list[Layers]:
-        rows = embedder.embed(sentences, dtype="float32")
-        return np.split(layers_of_states(rows).transpose(1, 0, 2), np.cumsum([len(s) for s in sentences])[:-1], axis=1)
-
-    return embed
+    loaded = LoadedModel(str(model), "zero", device="cpu", threads=torch.get_num_threads())
+    return lambda sentences: [layers_of_states(rows).transpose(1, 0, 2) for rows in loaded.embed(sentences, "float32")]
 
 
 def allennlp(model: Path, wheel: Path) -> Embed:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -102,15 +102,13 @@ def working_folder(kept: Path | None = None) -> Iterator[Path]:
         yield folder
 
 
-@contextmanager
-def fast_server(folder: Path) -> Iterator[str]:
+def fast_server(folder: Path) -> AbstractContextManager[str]:
     """The URL of a bucket on loopback: versitygw's over ``folder`` (PATH or VERSITYGW), which is fast enough, or moto's."""
     from tests.s3_server import server
 
     program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
     print("versitygw on loopback" if program else "moto on loopback, which is slow itself")
-    with server(program, folder) as url:
-        yield url
+    return server(program, folder)
 
 
 class Table:
