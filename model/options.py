@@ -19,8 +19,6 @@ from model.errors import OptionsError
 DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
 MOST_OPTIONS_BYTES = 1 << 20  # of an options.json; Python's values take some twenty times as much
 N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
-
-
 # Far beyond every biLM that was ever trained; an options.json that asks for more is refused before anything of that size is made.
 MOST_LAYERS, MOST_CHARACTERS = 256, 1024
 Width = Annotated[int, Meta(ge=1, le=1 << 20)]

@@ -73,6 +73,5 @@ class CpuDevice(Device):
             index, ids = block
             x[torch.from_numpy(index)] = self._vectors.compute(ids)
 
-        for _ in self.pool.map(compute, self._vectors.blocks(words)):
-            pass
+        list(self.pool.map(compute, self._vectors.blocks(words)))
         return x

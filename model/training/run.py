@@ -44,7 +44,7 @@ def run(trainer: Trainer, folder: Path, say: Callable[[str], None] = lambda _: N
         for step in trainer.train():
             now = time.monotonic() - began
             trainer.progress.seconds = earlier_seconds + now
-            meter.add(step)
+            meter.steps.append(step)
             ended = trainer.recipe.max_tokens is not None and trainer.progress.tokens >= trainer.recipe.max_tokens
             over = ended or bool(received)
             if over or now - meter.seconds >= report_seconds:
@@ -66,22 +66,17 @@ class _Meter:
     def __init__(self, tokens: int) -> None:
         self.seconds = 0.0  # of this call, at the last report
         self._tokens = tokens
-        self._loss, self._predictions = [0.0, 0.0], [0.0, 0.0]
-
-    def add(self, step: StepReport) -> None:
-        for k in range(2):
-            self._loss[k] += step.loss[k]
-            self._predictions[k] += step.predictions[k]
+        self.steps: list[StepReport] = []  # since then
 
     def report(self, trainer: Trainer, now: float) -> tuple[str, str]:
         """What to say at `now` seconds of this call, and the curve's row; the next report counts from here."""
         progress, maximum = trainer.progress, trainer.recipe.max_tokens
         speed = (progress.tokens - self._tokens) / max(now - self.seconds, 1e-9)
-        losses = [loss / n for loss, n in zip(self._loss, self._predictions, strict=True)]
+        losses = [sum(step.loss[k] for step in self.steps) / sum(step.predictions[k] for step in self.steps) for k in (0, 1)]
         left = "" if maximum is None else f" | {max(0, maximum - progress.tokens) / max(speed, 1e-9) / 3600:.2f} h left"
         shown = " ".join(f"{loss:.3f}" for loss in losses)
         line = f"{progress.tokens:,} tokens | sampled loss {shown} | {speed:,.0f} tokens/s{left}"
-        self.seconds, self._tokens, self._loss, self._predictions = now, progress.tokens, [0.0, 0.0], [0.0, 0.0]
+        self.seconds, self._tokens, self.steps = now, progress.tokens, []
         columns = (f"{progress.seconds:.0f}", *(f"{loss:.4f}" for loss in losses))
         return line, "\t".join([str(progress.tokens), *columns, f"{trainer.recipe.rate_factor(progress.tokens):.4f}\n"])
 

@@ -21,13 +21,7 @@ from model.threads import direction_pool
 from model.training import softmax
 from model.training.corpus import FIRST_WORD, Corpus, Epoch, TrainingBatch
 from model.training.network import Network, initial_parameters
-from model.training.steps import (
-    CharacterCnn,
-    DirectionBatch,
-    DirectionResult,
-    GraphedDirection,
-    State,
-)
+from model.training.steps import CharacterCnn, DirectionBatch, DirectionResult, GraphedDirection, State
 
 RISE = 0.1  # share of a run over which the rate rises at most
 FALL = 0.25  # share of a run over which the rate falls to zero at its end
@@ -186,10 +180,8 @@ class Trainer:
         return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, words)
 
     def _both(self, batches: list[DirectionBatch]) -> list[DirectionResult]:
-        if self._pool is None:
-            results = [direction.step(batch) for direction, batch in zip(self._directions, batches, strict=True)]
-        else:
-            results = list(self._pool.map(GraphedDirection.step, self._directions, batches))
+        run = map if self._pool is None else self._pool.map
+        results = list(run(GraphedDirection.step, self._directions, batches))
         for direction in self._directions:
             direction.wait()
         return results
