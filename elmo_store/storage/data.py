@@ -37,11 +37,8 @@ def read_regular(path: str, most_bytes: int | None = None) -> bytes:
 
     IsADirectoryError; ShardCorruptError for a pipe or a device, which has no end; TooLargeError before anything is read.
     """
-
-    def without_waiting(path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_NONBLOCK)  # a pipe is opened once somebody writes to it
-
-    with open(path, "rb", buffering=0, opener=without_waiting) as file:
+    # Opened without waiting: a pipe otherwise is once somebody writes to it.
+    with open(path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ShardCorruptError(f"{path} is a pipe or a device, where a file must be: move it away")
