@@ -7,6 +7,7 @@ The hash of an id is the first 16 bytes of the SHA-256 of its UTF-8, two uint64 
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -35,22 +36,16 @@ def tables_of(high: UInt64, bits: int) -> Int64:
     return (high >> np.uint64(32) >> np.uint64(32 - bits)).astype(np.int64)  # in two steps: none can be of 64 bits
 
 
-def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
-    """One table: hashes [n, 2] and the sentences' numbers [n], in any order."""
-    order = np.lexsort((sentences, pairs[:, 1], pairs[:, 0]))
-    columns = {"hash_high": pairs[order, 0], "hash_low": pairs[order, 1], "sentence": sentences[order]}
-    return encoded_table(pa.table(columns, schema=layout.IDS_SCHEMA), use_dictionary=False, write_statistics=False)
-
-
 def encode_lookups(keys: Iterable[Keys], bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
     """Path and bytes of each of ``tables`` (of 2^``bits``) of the ids, then of the texts: ``keys`` are those in them, of both."""
     for (pairs, sentences), path_of in zip(keys, (layout.id_table, layout.text_table), strict=True):
-        table_of = tables_of(pairs[:, 0], bits)
-        order = np.argsort(table_of, kind="stable")
-        edges = np.searchsorted(table_of[order], np.arange(tables.start, tables.stop + 1))
-        for i, table in enumerate(tables):
-            chosen = order[edges[i] : edges[i + 1]]
-            yield path_of(table), encode_table(pairs[chosen], sentences[chosen])
+        order = np.lexsort((sentences, pairs[:, 1], pairs[:, 0]))  # by the leading bits too: the tables follow each other
+        columns = {"hash_high": pairs[order, 0], "hash_low": pairs[order, 1], "sentence": sentences[order]}
+        rows = pa.table(columns, schema=layout.IDS_SCHEMA)
+        edges = np.searchsorted(tables_of(columns["hash_high"], bits), np.arange(tables.start, tables.stop + 1)).tolist()
+        for table, (first, stop) in zip(tables, pairwise(edges), strict=True):
+            own = rows.slice(first, stop - first)
+            yield path_of(table), encoded_table(own, use_dictionary=False, write_statistics=False)
 
 
 class HashTables:
