@@ -119,22 +119,22 @@ class Mapped(RowReader):
 
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored]:
         """See `RowReader.views`."""
-        shards, lows = np.divmod(spans[:, 0], self._shard_rows)
+        mapped, size = self._shards, self._shard_rows
+        shards, lows = np.divmod(spans[:, 0], size)
         highs = lows + spans[:, 1] - spans[:, 0]
-        if np.count_nonzero((highs <= lows) | (highs > self._shard_rows)):  # sooner than any()
-            return [self._whole(states, first, stop) for first, stop in spans.tolist()]
-        mapped = self._shards
-        rows = [mapped[shard][low:high] for shard, low, high in zip(shards.tolist(), lows.tolist(), highs.tolist(), strict=True)]
+        rows = [
+            mapped[shard][low:high] if low < high <= size else self._whole(shard * size + low, shard * size + high)
+            for shard, low, high in zip(shards.tolist(), lows.tolist(), highs.tolist(), strict=True)
+        ]
         if states is self._all_states:
             return rows
         own = _own(states)
         return [piece[:, own] for piece in rows]
 
-    def _whole(self, states: Sequence[int], first: int, stop: int) -> Stored:
-        rows = self.view(states, first, stop)
-        if rows is None:
-            rows = row_block(len(states), stop - first, self._manifest.channels, self._manifest.dtype)
-            self.fill(states, [(first, stop, 0)], rows)
+    def _whole(self, first: int, stop: int) -> Stored:
+        """A copy of rows, none or of several shards."""
+        rows = row_block(len(self._all_states), stop - first, self._manifest.channels, self._manifest.dtype)
+        self.fill(self._all_states, [(first, stop, 0)], rows)
         return rows
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:

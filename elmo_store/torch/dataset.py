@@ -68,7 +68,7 @@ class SentenceDataset(Dataset[Item]):
         """The items of a batch, all of them read at once."""
         numbers = np.array([self.indices[item] for item in items], np.int64)
         spans = self.store.spans(numbers)
-        return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(list(range(len(numbers)))))
+        return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(np.arange(len(numbers))))
 
 
 @dataclass(frozen=True)
@@ -97,26 +97,26 @@ class Pool:
     def __init__(self, wanted: WantedColumns, numbers: Int64, spans: Int64, runs: Int64) -> None:
         """``spans``: of the sentences with these numbers [n, 2]; ``runs``: the same rows, maybe in fewer spans."""
         store, self._wanted = wanted.store, wanted
-        self._numbers, self._lengths = numbers.tolist(), spans[:, 1] - spans[:, 0]
+        self._numbers, self._lengths = numbers, spans[:, 1] - spans[:, 0]
         self._rows = store.rows_of(wanted.places, spans, runs)
         self._texts = store.texts(numbers) if wanted.text else None
         self._fields = None
         if wanted.fields:
-            self._fields = read_fields(store, self._numbers, self._lengths.tolist(), wanted.fields)
+            self._fields = read_fields(store, numbers.tolist(), self._lengths.tolist(), wanted.fields)
 
-    def batch(self, places: Sequence[int]) -> Item:
+    def batch(self, places: Int64) -> Item:
         """A batch of the sentences at these places of the pool."""
-        store, lengths = self._wanted.store, self._lengths[places]
+        store, lengths, chosen, rows = self._wanted.store, self._lengths[places], places.tolist(), self._rows
         mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # [B, n_max]
         states = np.zeros((len(self._wanted.places), *mask.shape, store.channels), store.dtype).transpose(1, 2, 0, 3)
-        for own, n, i in zip(states, lengths.tolist(), places, strict=True):
-            own[:n] = self._rows[i]
-        made: Item = {"index": [self._numbers[i] for i in places], "states": torch.from_numpy(states)}
+        for own, n, i in zip(states, lengths.tolist(), chosen, strict=True):
+            own[:n] = rows[i]
+        made: Item = {"index": self._numbers[places].tolist(), "states": torch.from_numpy(states)}
         if self._texts is not None:
             ids, tokens = self._texts
-            made |= {"id": [ids[i] for i in places], "tokens": [tokens[i] for i in places]}
+            made |= {"id": [ids[i] for i in chosen], "tokens": [tokens[i] for i in chosen]}
         if self._fields is not None:
-            made["fields"] = [self._fields[i] for i in places]
+            made["fields"] = [self._fields[i] for i in chosen]
         return made | {"mask": torch.from_numpy(mask)}
 
 

@@ -174,7 +174,7 @@ class SentenceStream(IterableDataset[Item]):
             for places in batches:
                 given += 1
                 self._position = Position(begin.epoch, given, False)
-                yield with_fields(pool.batch(places.tolist()))
+                yield with_fields(pool.batch(places))
             del pool  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 
