@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -178,12 +179,13 @@ class Words:
     """Lists of words, as numbers in a vocabulary that row groups share: a token takes 4 bytes, and its string is made once."""
 
     def __init__(self, words: list[str], ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> None:
-        self._word, self._ids, self._offsets = words.__getitem__, ids.data, offsets.data
+        self._words, self._ids, self._offsets = words, ids.data, offsets.data
         self.nbytes = ids.nbytes + offsets.nbytes
 
     def __getitem__(self, index: int) -> tuple[str, ...]:
         """One of the lists."""
-        return tuple(map(self._word, self._ids[self._offsets[index] : self._offsets[index + 1]].tolist()))
+        numbers = self._ids[self._offsets[index] : self._offsets[index + 1]].tolist()
+        return itemgetter(*numbers)(self._words) if len(numbers) > 1 else tuple(self._words[n] for n in numbers)
 
 
 class Strings:
@@ -339,8 +341,8 @@ class SentenceTable:
         """Id and tokens of each of these sentences; nothing else is read."""
         groups, places = self._located(self.starts.checked(numbers))
         texts = self._texts.get_all(groups, lambda missing: self._read_columns(missing, TEXT_COLUMNS))
-        held = list(zip(texts, places, strict=True))
-        return [ids[place] for (ids, _), place in held], [tokens[place] for (_, tokens), place in held]
+        ids = [own[place] for (own, _), place in zip(texts, places, strict=True)]
+        return ids, [own[place] for (_, own), place in zip(texts, places, strict=True)]
 
     def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
