@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from elmo_store.exports.work import Block, Work
 from elmo_store.format.manifest import own_sha256
+from elmo_store.forms.zarr_shard import bytes_of
 from elmo_store.reading.rows import Array, Int64
 from elmo_store.storage.json_values import encoded_json
 
@@ -88,7 +89,7 @@ def write_safetensors(work: Work, paths: Sequence[str], sentences: range) -> Non
         file.write(offsets.astype("<i8").tobytes())
         file.write(np.cumsum([0, *map(len, text)]).astype("<i8").tobytes())
         for block in work.blocks(sentences, text=False):
-            file.write(np.ascontiguousarray(block.values.transpose(1, 0, 2)).reshape(-1).view(np.uint8).data)
+            file.write(bytes_of(np.ascontiguousarray(block.values.transpose(1, 0, 2))))
         file.write(b"".join(text))
 
 

@@ -24,6 +24,7 @@ from elmo_store.storage.data import Range
 from elmo_store.storage.parquet_files import read_table
 
 PARTS = 32  # parts whose text is read
+EXAMPLES = 3  # of records refused for a reason
 REJECT_BYTES = 1 << 20  # of each of so many parts' refused records
 BLOCKS = 24  # blocks of rows whose vectors are read …
 BLOCK_ROWS = 512  # … of so many rows
@@ -37,7 +38,6 @@ class VectorSample:
     Attributes:
         row: int64 [n]. states: [n, len(store.states), channels]. token: [n].
         sentence: int64 [n] number of each row's sentence. position: int64 [n] the row's place in it, from 0.
-        n_rows: of the whole store.
     """
 
     row: npt.NDArray[np.int64]
@@ -45,7 +45,6 @@ class VectorSample:
     token: tuple[str, ...]
     sentence: npt.NDArray[np.int64]
     position: npt.NDArray[np.int64]
-    n_rows: int
 
     def context(self, index: int, width: int = 4) -> tuple[str, str, str]:
         """The words before, the word, the words after it within its sentence, as far as the sample has them."""
@@ -61,34 +60,28 @@ class VectorSample:
 
 
 @dataclass(frozen=True)
-class RejectCounts:
-    """Refused records by reason. ``examples``: reason → a few (source:position, beginning of the text)."""
-
-    counts: Mapping[str, int]
-    examples: Mapping[str, tuple[tuple[str, str], ...]]
-
-
-@dataclass(frozen=True)
 class StoreFigures:
     """Everything that a report says about a store.
 
     Attributes:
         n_parts_read: of ``manifest.sizes.parts`` parts, which gave ``text``.
+        refused: reason → how many records were refused for it, the commonest first.
+        refused_examples: reason → a few (source:position, beginning of the text).
     """
 
     url: str
     manifest: Manifest
     text: TextFigures
     n_parts_read: int
-    refused: RejectCounts
+    refused: Mapping[str, int]
+    refused_examples: Mapping[str, Sequence[tuple[str, str]]]
     vectors: VectorSample
 
 
 def evenly(n: int, most: int) -> list[int]:
     """At most ``most`` of the numbers 0 … n - 1, evenly spaced, first and last among them."""
-    if n <= most:
-        return list(range(n))
-    return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)}) if most > 1 else [0]
+    numbers: list[int] = np.linspace(0, n - 1, min(n, most), dtype=int).tolist()
+    return numbers
 
 
 def gather(store: StoreReader) -> StoreFigures:
@@ -96,12 +89,14 @@ def gather(store: StoreReader) -> StoreFigures:
     held, manifest = store.held(), store.manifest
     parts = [(one, part) for one in held for part in range(one.store.manifest.sizes.parts)]
     parts = [parts[i] for i in evenly(len(parts), PARTS)]
+    counts, examples = refused(parts if manifest.sizes.rejected else [])
     return StoreFigures(
         url=str(store.root),
         manifest=manifest,
         text=text_figures(part_tables(parts), WordLimit.of(manifest.model.options)),
         n_parts_read=len(parts),
-        refused=refused(parts if manifest.sizes.rejected else []),
+        refused=counts,
+        refused_examples=examples,
         vectors=sample_vectors(store),
     )
 
@@ -115,8 +110,8 @@ def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:
         yield (table if kept.all() else table.filter(pa.array(kept))).select(["tokens"])
 
 
-def refused(parts: Sequence[Part], n_examples: int = 3) -> RejectCounts:
-    """Refused records of ``parts`` by reason, from the first MiB of each part's; those of sentences that are removed left out."""
+def refused(parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, list[tuple[str, str]]]]:
+    """Counts and examples of `StoreFigures`, from the first MiB of each part's; those of sentences that are removed left out."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[tuple[str, str]]] = {}
     for held, part in parts:
@@ -135,9 +130,9 @@ def refused(parts: Sequence[Part], n_examples: int = 3) -> RejectCounts:
                 continue
             reason = str(record.get("reason", ""))
             counts[reason] += 1
-            if len(shown := examples.setdefault(reason, [])) < n_examples:
+            if len(shown := examples.setdefault(reason, [])) < EXAMPLES:
                 shown.append((f"{record.get('source', '')}:{record.get('position', '')}", str(record.get("raw", ""))[:200]))
-    return RejectCounts(dict(counts.most_common()), {reason: tuple(shown) for reason, shown in examples.items()})
+    return dict(counts.most_common()), examples
 
 
 def sample_vectors(store: StoreReader, blocks: int = BLOCKS) -> VectorSample:
@@ -151,5 +146,4 @@ def sample_vectors(store: StoreReader, blocks: int = BLOCKS) -> VectorSample:
         token=tuple(token for tokens, _, _ in texts for token in tokens),
         sentence=np.concatenate([numbers for _, numbers, _ in texts]),
         position=np.concatenate([positions for _, _, positions in texts]).astype(np.int64),
-        n_rows=store.n_rows,
     )

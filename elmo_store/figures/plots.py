@@ -135,13 +135,10 @@ def _norms(figures: StoreFigures) -> Drawn:
     return figure, [("state", "5%", "25%", "50%", "75%", "95%"), *rows]
 
 
-def _views(figures: StoreFigures) -> Mapping[str, vectors.Float]:
-    return vectors.views_of(figures.vectors.states, figures.manifest.states, figures.manifest.kind)
-
-
 def _similarity(figures: StoreFigures) -> Drawn:
     """Two measures of how far a layer is of its context, each less what any two vectors have in common."""
-    sample, views = figures.vectors, _views(figures)
+    sample, manifest = figures.vectors, figures.manifest
+    views = vectors.views_of(sample.states, manifest.states, manifest.kind)
     occurrences = list(vectors.occurrences(sample.token).values())
     rows = []
     for name, values in views.items():

@@ -45,16 +45,16 @@ def encode(rows: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compress
         for first in range(0, n, step):
             chunk = own[first : first + step]
             if stored_as_is:
-                pieces += [_bytes_of(chunk), _bytes_of(padding)]
+                pieces += [bytes_of(chunk), bytes_of(padding)]
                 continue
             whole = chunk if len(chunk) == step else np.concatenate([chunk, padding])
-            packed = _bytes_of(whole) if compression == "none" else bytes(_codec(compression).encode(whole))
+            packed = bytes_of(whole) if compression == "none" else bytes(_codec(compression).encode(whole))
             pieces += [packed, crc32c(packed)] if checksum == "crc32c" else [packed]
             lengths[part, first // step] = len(packed) + CRC_BYTES * (checksum == "crc32c")
     return (*filter(len, pieces), _index(lengths, n_chunks))
 
 
-def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
+def bytes_of(values: npt.NDArray[Any]) -> memoryview:
     """The memory of a contiguous array."""
     return values.reshape(-1).view(np.uint8).data
 

@@ -23,7 +23,8 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Int8Rows, row_block
-from elmo_store.forms import parquet_form, zarr_shard
+from elmo_store.forms import parquet_form
+from elmo_store.forms.zarr_shard import bytes_of, index_bytes
 from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers, read_tables, schema_problem
 from elmo_store.storage.recent import Recent
@@ -168,7 +169,7 @@ class _Shards(dict[int, Stored]):
         n_numbers = int(np.prod(shape, dtype=np.int64))
         n_parts = shape[0] if len(shape) == 3 else 1
         n_bytes = n_numbers * little.itemsize
-        n_bytes += zarr_shard.index_bytes(self._manifest.shard_rows // self._manifest.chunk_rows, n_parts)
+        n_bytes += index_bytes(self._manifest.shard_rows // self._manifest.chunk_rows, n_parts)
         if os.path.isdir(self._root.path(rel)):
             raise folder_in_place_of(self._root.url(rel))
         with errors_name(self._root, rel, (ShortReadError,)):
@@ -213,10 +214,10 @@ class Ranged(RowReader):
         for shard, low, high, place in self._pieces(jobs):
             rel, used, own = layout.zarr_states_shard(shard), used_rows(m, shard), slice(place, place + high - low)
             for i, state in enumerate(states):
-                ranges.append(Range(rel, (state * used + low) * row_bytes, _bytes(values[own, i])))
+                ranges.append(Range(rel, (state * used + low) * row_bytes, bytes_of(values[own, i])))
             if scale is not None:  # those of all states are read
                 read = np.empty((high - low, n_states), "<f4")
-                ranges.append(Range(layout.zarr_scale_shard(shard), low * n_states * layout.SCALE_BYTES, _bytes(read)))
+                ranges.append(Range(layout.zarr_scale_shard(shard), low * n_states * layout.SCALE_BYTES, bytes_of(read)))
                 scales.append((read, scale[own]))
         with errors_name(self._root, damage=(ShortReadError,)):
             self._root.read_ranges(ranges)
@@ -227,11 +228,6 @@ class Ranged(RowReader):
 def copied(rows: Stored) -> Stored:
     """A copy, in memory as ``rows`` are."""
     return Int8Rows(rows.values.copy("K"), rows.scale.copy()) if isinstance(rows, Int8Rows) else rows.copy("K")
-
-
-def _bytes(values: Array) -> memoryview:
-    """The memory of a contiguous array."""
-    return memoryview(values.reshape(-1).view(np.uint8).data)
 
 
 class ByZarr(RowReader):

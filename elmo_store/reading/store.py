@@ -1,7 +1,7 @@
 """`StoreReader`: sentences and rows of one store. `elmo_store.Store` adds to it what is built on reading."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,12 +21,13 @@ from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
 from elmo_store.storage.root import Root
 
 
+@dataclass(frozen=True)
 class Readers:
     """What a store is read with, and what was read."""
 
-    def __init__(self, sentences: SentenceTable, rows: RowReader) -> None:
-        self.sentences, self.rows = sentences, rows
-        self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
+    sentences: SentenceTable
+    rows: RowReader
+    marked: set[int] = field(default_factory=set)  # shards of an unfinished store that were found to be written
 
 
 @dataclass(frozen=True)

@@ -100,20 +100,19 @@ def joined(spans: Int64) -> Int64:
     return np.stack([spans[begins, 0], spans[np.append(begins[1:], len(spans)) - 1, 1]], axis=1)
 
 
-def batches(numbers: Int64, lengths: Int64, random: np.random.Generator | None, *, sentences: int, bucket: bool) -> list[Int64]:
-    """A pool's sentences as batches.
+def batches(lengths: Int64, random: np.random.Generator | None, *, sentences: int, bucket: bool) -> list[Int64]:
+    """A pool's sentences, by their places in it, as batches.
 
     Args:
-        numbers: of the sentences [n], or rows [n, …] that stand for them.
-        lengths: rows of each [n].
+        lengths: rows of each sentence [n].
         random: shuffles sentences and batches; None leaves the order.
         sentences: of a batch, at most.
         bucket: sentences of like length together, which saves padding.
     """
-    order = np.arange(len(numbers)) if random is None else random.permutation(len(numbers))
+    order = np.arange(len(lengths)) if random is None else random.permutation(len(lengths))
     if bucket:
         order = order[np.argsort(lengths[order], kind="stable")]
-    made = [numbers[order[start : start + sentences]] for start in range(0, len(order), sentences)]
+    made = [order[start : start + sentences] for start in range(0, len(order), sentences)]
     if random is not None and bucket:
         made = [made[i] for i in random.permutation(len(made))]
     return made

@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,6 @@ class SentenceStream(IterableDataset[Item]):
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
         self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
         self._in_workers = torch.tensor([False]).share_memory_()
-        self._edges: Int64 | None = None
         self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
         self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
 
@@ -146,7 +146,7 @@ class SentenceStream(IterableDataset[Item]):
         """What the order follows from, but the epoch."""
         (rank, ranks), (worker, workers) = self._reader(), _worker()
         return {name: getattr(self, name) for name in ORDER_SETTINGS} | {
-            "sentences": len(self.store), "rows": self.store.n_rows, "shards": len(self._shard_edges()) - 1,
+            "sentences": len(self.store), "rows": self.store.n_rows, "shards": len(self._shard_edges) - 1,
             "rank": rank, "ranks": ranks, "worker": worker, "workers": workers,
         }  # fmt: skip
 
@@ -181,33 +181,30 @@ class SentenceStream(IterableDataset[Item]):
     def _pools(self, begin: Position) -> Iterator[tuple[Int64, list[Int64]]]:
         """The sentences of each pool, from the first batch on that is wanted, and the places of each batch's sentences in it."""
         (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
-        edges = self._shard_edges()
+        edges = self._shard_edges
         runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=MIXED_SHARDS)
         own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
             spans = self.store.spans(numbers)
-            batches = order.batches(
-                np.arange(len(numbers)), spans[:, 1] - spans[:, 0], random,
-                sentences=self.batch_sentences, bucket=self.bucket,
-            )  # fmt: skip
+            lengths = spans[:, 1] - spans[:, 0]
+            batches = order.batches(lengths, random, sentences=self.batch_sentences, bucket=self.bucket)
             if wanted := batches[skipped:]:
                 left = np.sort(np.concatenate(wanted))
                 yield numbers[left], [np.searchsorted(left, places) for places in wanted]
             skipped = max(0, skipped - len(batches))
 
+    @cached_property
     def _shard_edges(self) -> Int64:
         """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""
-        if self._edges is None:
-            manifest: Any = getattr(self.store, "manifest", None)
-            shard_rows = SHARD_ROWS if manifest is None else manifest.shard_rows
-            n, shards = len(self.store), max(1, -(-self.store.n_rows // shard_rows))
-            counts = np.zeros(shards, np.int64)
-            for start in range(0, n, SPANS_AT_ONCE):
-                firsts = self.store.spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
-                counts += np.bincount(np.minimum(firsts // shard_rows, shards - 1), minlength=shards)
-            self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        return self._edges
+        manifest: Any = getattr(self.store, "manifest", None)
+        shard_rows = SHARD_ROWS if manifest is None else manifest.shard_rows
+        n, shards = len(self.store), max(1, -(-self.store.n_rows // shard_rows))
+        counts = np.zeros(shards, np.int64)
+        for start in range(0, n, SPANS_AT_ONCE):
+            firsts = self.store.spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
+            counts += np.bincount(np.minimum(firsts // shard_rows, shards - 1), minlength=shards)
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
 
 def _distributed() -> tuple[int, int] | None:

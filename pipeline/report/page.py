@@ -147,10 +147,10 @@ def refused(figures: StoreFigures) -> str:
     if not total:
         return "<p>No record was refused.</p>"
     rows = [
-        (reason, f"{count:,}", "  ".join(f"{where}: {raw}" for where, raw in figures.refused.examples.get(reason, ())))
-        for reason, count in figures.refused.counts.items()
+        (reason, f"{count:,}", "  ".join(f"{where}: {raw}" for where, raw in figures.refused_examples.get(reason, ())))
+        for reason, count in figures.refused.items()
     ]
-    seen = sum(figures.refused.counts.values())
+    seen = sum(figures.refused.values())
     note = "" if seen == total else f" Reasons of {seen:,} of them, from a sample of the parts:"
     return f"<p>{quantity(total, 'record')} refused; each is kept as a sentence without tokens.{note}</p>" + table(
         rows, ("reason", "records", "examples")
@@ -159,7 +159,7 @@ def refused(figures: StoreFigures) -> str:
 
 def sampled(figures: StoreFigures) -> str:
     """How many rows the pictures below show; of a store of mixes its weights."""
-    n, total, mix = len(figures.vectors.row), figures.vectors.n_rows, figures.manifest.mix
+    n, total, mix = len(figures.vectors.row), figures.manifest.sizes.rows, figures.manifest.mix
     said = f"{'All' if n == total else 'A sample:'} {n:,} of {quantity(total, 'row')}, in blocks of consecutive ones."
     if n < 2:
         said = "The store has too few rows for pictures of its vectors."

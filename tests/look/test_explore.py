@@ -26,7 +26,7 @@ from tests.store.support import make_store
 def made_sample(n: int, n_states: int, width: int, seed: int) -> VectorSample:
     states = np.random.default_rng(seed).standard_normal((n, n_states, width)).astype(np.float16)
     rows = np.arange(n, dtype=np.int64)
-    return VectorSample(rows, states, tuple(f"w{i % 7}" for i in range(n)), rows // 5, rows % 5, n)
+    return VectorSample(rows, states, tuple(f"w{i % 7}" for i in range(n)), rows // 5, rows % 5)
 
 
 def mixed_by_hand(states: npt.NDArray[Any], s: list[float]) -> npt.NDArray[np.float64]:

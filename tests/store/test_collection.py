@@ -228,7 +228,7 @@ def test_what_reads_takes_a_collection(tmp_path: Path, stores: list[elmo_store.S
     check_same(whole.select([12, 3, 4]).write(tmp_path / "few"), whole.select([12, 3, 4]))
     figures = gather(whole)
     assert figures.manifest.sizes.sentences == len(one)
-    assert sum(figures.refused.counts.values()) == sum(store.manifest.sizes.rejected for store in stores)
+    assert sum(figures.refused.values()) == sum(store.manifest.sizes.rejected for store in stores)
 
 
 class KilledError(BaseException):
