@@ -134,14 +134,6 @@ class Sentence(msgspec.Struct, eq=False, gc=False):
             return rows
         return view.copy("K") if copy else view
 
-    def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
-        """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
-        store = self._store
-        store.check_raw()
-        first, stop = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Int8Rows = store.read_span(store.state_indices(states), first, stop, True)
-        return rows
-
     def __getitem__(self, state: str) -> Array:
         return self.read((state,))[:, 0]
 

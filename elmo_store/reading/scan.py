@@ -36,22 +36,21 @@ def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int],
                 yield held[start:stop], spans[start:stop], store.read_span(states, low, high, raw, False)
         return
 
-    def rows_of(spans: Int64) -> Any:
+    def rows_of(block: tuple[range, Int64]) -> Any:
+        spans = block[1]
         return store.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw, False)
 
     most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
     blocks = _blocks(numbers, n_sentences, most_rows, store.spans)
-    for (held, spans), rows in read_ahead(lambda block: rows_of(block[1]), blocks, BLOCKS_AHEAD, n_threads=BLOCKS_AHEAD):
+    for (held, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD):
         base = int(spans[0, 0])
         for first in range(0, len(held), n_sentences):
             own = spans[first : first + n_sentences]
             yield held[first : first + n_sentences], own, rows[int(own[0, 0]) - base : int(own[-1, 1]) - base]
 
 
-def read_ahead(
-    read: Callable[[Wanted], Read], wanted: Iterable[Wanted], n_ahead: int, *, n_threads: int = 1
-) -> Iterator[tuple[Wanted, Read]]:
-    """Each of ``wanted`` with what ``read`` gives for it, in order; ``n_ahead`` are read by threads while one is used.
+def read_ahead(read: Callable[[Wanted], Read], wanted: Iterable[Wanted], n_ahead: int) -> Iterator[tuple[Wanted, Read]]:
+    """Each of ``wanted`` with what ``read`` gives for it, in order; ``n_ahead`` are read, each by a thread, while one is used.
 
     When it is left early nothing that nobody wants is read any more.
     """
@@ -61,7 +60,7 @@ def read_ahead(
         item, future = pending.popleft()
         return item, future.result()
 
-    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="ahead")
+    pool = ThreadPoolExecutor(n_ahead, thread_name_prefix="ahead")
     try:
         for item in wanted:
             pending.append((item, pool.submit(read, item)))
