@@ -6,7 +6,7 @@ A block is whole batches, so that a batch's rows are a view of it and nothing is
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Wanted = TypeVar("Wanted")
 Read = TypeVar("Read")
-SPANS_AT_ONCE = 4096  # sentences whose rows are looked up together
+SPANS_AT_ONCE = 8192  # sentences whose rows are looked up together
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 BLOCKS_AHEAD = 2  # that are under way while one is used
 
@@ -25,11 +25,11 @@ def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int],
 
     ``store``: a `Readable`.
     """
+    at_once = n_sentences * max(1, SPANS_AT_ONCE // n_sentences)
+    some = (numbers[first : first + at_once] for first in range(0, len(numbers), at_once))
+    looked_up = ((held, store.spans(held)) for held in some)
     if store.n_rows and store.view(states, 0, 1) is not None:  # nothing is read ahead but by the system: pages
-        at_once = n_sentences * max(1, SPANS_AT_ONCE // n_sentences)
-        for first in range(0, len(numbers), at_once):
-            held = numbers[first : first + at_once]
-            spans = store.spans(held)
+        for held, spans in looked_up:
             edges = [*spans[::n_sentences, 0].tolist(), int(spans[-1, 1])]
             for start, (low, high) in zip(range(0, len(held), n_sentences), pairwise(edges), strict=True):
                 stop = start + n_sentences
@@ -41,7 +41,7 @@ def batches(store: Any, numbers: range, n_sentences: int, states: Sequence[int],
         return store.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw, False)
 
     most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
-    blocks = _blocks(numbers, n_sentences, most_rows, store.spans)
+    blocks = chain.from_iterable(_blocks(held, spans, n_sentences, most_rows) for held, spans in looked_up)
     for (held, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD):
         base = int(spans[0, 0])
         for first in range(0, len(held), n_sentences):
@@ -72,16 +72,11 @@ def read_ahead(read: Callable[[Wanted], Read], wanted: Iterable[Wanted], n_ahead
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _blocks(
-    numbers: range, n_sentences: int, most_rows: int, spans_of: Callable[[range], Int64]
-) -> Iterator[tuple[range, Int64]]:
+def _blocks(numbers: range, spans: Int64, n_sentences: int, most_rows: int) -> Iterator[tuple[range, Int64]]:
     """Runs of whole batches with at most ``most_rows`` rows (one batch may have more), and the spans of their sentences."""
-    tried = n_sentences  # sentences that are looked at: as many as fitted last time, and one batch more
-    while numbers:
-        spans = spans_of(numbers[:tried])
-        ends = np.append(np.arange(n_sentences, len(spans), n_sentences), len(spans))  # sentences of 1, 2, … batches
-        fitting = int(np.searchsorted(spans[ends - 1, 1] - spans[0, 0], most_rows, "right"))
-        n = int(ends[max(1, fitting) - 1])
-        yield numbers[:n], spans[:n]
-        numbers = numbers[n:]
-        tried = 2 * tried if fitting == len(ends) else n + n_sentences
+    begin = 0
+    for start in range(n_sentences, len(numbers), n_sentences):
+        if spans[start : start + n_sentences][-1, 1] - spans[begin, 0] > most_rows:
+            yield numbers[begin:start], spans[begin:start]
+            begin = start
+    yield numbers[begin:], spans[begin:]
