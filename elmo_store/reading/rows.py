@@ -288,7 +288,9 @@ class Readable(ABC):
     def read_span(self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True) -> Any:
         """`read_spans` of one span; with ``copy`` False read-only, and without a copy where that can be."""
         rows = self.view(states, first, stop)
-        if rows is not None and raw == self.is_int8:
+        if rows is not None and not self.is_int8:
+            return rows.copy("K") if copy else rows
+        if rows is not None and raw:
             return copied(rows) if copy else rows
         if rows is None:
             rows = self._fetched(states, [(first, stop)])
