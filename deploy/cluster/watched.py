@@ -17,6 +17,7 @@ from transforms.runtime.work import BROKEN_EXIT, WATCHER
 
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # of the C library, on Linux
 _PR_SET_PDEATHSIG = 1
+DYING_SECONDS = 0.5  # from a process's last connection, which its engine sees end, to its end
 _EXECUTOR = b"ExecutorBackend"  # in the name of its main class, whatever starts it: a standalone worker, YARN, Kubernetes
 
 
@@ -80,10 +81,13 @@ def end_executor(process: int) -> bool:
 
 
 def _end_unless_dead(child: int) -> None:
-    """End this process, with which its engine is done; if ``child`` is dead, it stays to tell of that."""
+    """End this process, with which its engine is done; if ``child`` is dead or dying, it stays to tell of that."""
+    end = time.monotonic() + DYING_SECONDS
     with suppress(ChildProcessError):  # waited for already
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            os._exit(128 + signal.SIGTERM)  # which ends the child
+        while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > end:
+                os._exit(128 + signal.SIGTERM)  # which ends the child
+            time.sleep(DYING_SECONDS / 10)
 
 
 def _end_with(parent: int, number: signal.Signals) -> None:
