@@ -102,8 +102,6 @@ def test_tokenizers_by_name() -> None:
     assert describe("whitespace", "csv", split_sentences=False) == "whitespace/1"
     assert describe("auto", "conll") == "as given"
     assert describe("auto", "conllu") == "as given"
-    with pytest.raises(ValueError, match="no tokenizer 'moses': take one of auto, ptb, whitespace, unicode"):
-        name_for("moses", "text")
 
 
 WRAPPED = ReadSettings(document="paragraph")

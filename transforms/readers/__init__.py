@@ -35,7 +35,7 @@ def open_split(
     """The records of ``split`` in order, and the source whose counts are whole once they are all read.
 
     ``root``: the store, which holds what came by standard input. InputError, while reading, if the file as a whole is gone,
-    changed or (where damage is not to be rejected) damaged; ValueError for an unknown tokenizer.
+    changed or (where damage is not to be rejected) damaged.
     """
     source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
     tokenizer = tokenizers.get(settings.tokenizer, split.format)
