@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from glob import has_magic
 from typing import Any
 
 import fsspec
@@ -26,7 +27,6 @@ BY_SUFFIX = {
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",
 }  # fmt: skip
 Files = dict[str, FileIdentity]  # by full name
-_GLOB = "*?["
 _log = logging.getLogger(__name__)
 
 
@@ -144,7 +144,7 @@ def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] 
     try:
         info = filesystem.info(path)  # first as it stands: a name may hold [ or ? itself
     except FileNotFoundError:
-        if not any(character in path for character in _GLOB):
+        if not has_magic(path):
             raise
         infos = [i for i in filesystem.glob(path, detail=True).values() if i["type"] == "file"]
         return {_name(filesystem, i["name"]): identity_of(i) for i in infos}

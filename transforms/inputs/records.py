@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from elmo_store.format.fields import KeptField
 from elmo_store.format.words import WordLimit
 
-FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
 PLAIN_FORMATS = ("text", "lines", "conll")  # that take any line for words
 MIB = 1 << 20
@@ -96,7 +95,7 @@ class Split(Struct, frozen=True):
 
     index: int  # in input order
     url: str
-    format: str  # one of FORMATS, never auto
+    format: str  # as --input-format, never auto
     identity: FileIdentity
     guessed: bool = False  # the format was guessed from the name
     line_ends: str = "auto"  # "space" or "break" where it is decided for the whole file; "auto" = the reader decides

@@ -13,7 +13,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -111,13 +111,14 @@ def plan_splits(
 def _looked_at(file: Split, settings: ReadSettings, range_bytes: int, storage_options: StorageOptions) -> Iterator[Split]:
     """The splits of a file as what it begins as, in ranges if it is larger than ``range_bytes`` (0: whole in any case)."""
     size = file.identity.size
-    if file.format == "parquet" and size:
-        with _opened(file.url, storage_options) as opened:
-            sizes = row_group_bytes(file.url, opened, settings)
-        yield from (replace(file, start=start, stop=stop) for start, stop in _runs(sizes, range_bytes or sys.maxsize))
-        return
-    with _opened(file.url, storage_options) as opened:
-        head = opened.read(SAMPLE_BYTES)
+    with input_errors(file.url):
+        filesystem, path = filesystem_of(file.url, storage_options)
+        with filesystem.open(path, "rb", block_size=SAMPLE_BYTES) as opened:
+            if file.format == "parquet" and size:
+                sizes = row_group_bytes(file.url, opened, settings)
+                yield from (replace(file, start=start, stop=stop) for start, stop in _runs(sizes, range_bytes or sys.maxsize))
+                return
+            head = opened.read(SAMPLE_BYTES)
     compression = checked_compression(file.url, head)
     in_utf8 = settings.encoding in UTF8
     text = _beginning(compression, head)
@@ -179,14 +180,6 @@ def _beginning(compression: str, head: bytes) -> bytes:
             if len(text) >= SAMPLE_BYTES:
                 break
     return bytes(text[:SAMPLE_BYTES])
-
-
-@contextmanager
-def _opened(url: str, storage_options: StorageOptions) -> Iterator[Any]:
-    with input_errors(url):
-        filesystem, path = filesystem_of(url, storage_options)
-        with filesystem.open(path, "rb", block_size=SAMPLE_BYTES) as opened:
-            yield opened
 
 
 def _runs(sizes: Sequence[int], range_bytes: int) -> list[tuple[int, int]]:
