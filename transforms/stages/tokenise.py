@@ -22,7 +22,6 @@ from apache_beam.transforms.window import GlobalWindows
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.words import WordLimit
 from elmo_store.storage.failures import is_transient, retry
 from elmo_store.storage.json_values import convert
 from elmo_store.storage.root import Root
@@ -58,7 +57,6 @@ SCRATCH_SCHEMA = pa.schema(
         pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
     ]
 )
-OWN_COLUMNS = (*SCRATCH_SCHEMA.names, layout.TEXT.name)  # that are not fields
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
 _WAITING = 4  # tasks that wait for a process, a process
 
@@ -189,8 +187,7 @@ def tokenise_task(
     those of its other files that can't, once all are looked at.
     """
     parts: list[ScratchPart] = []
-    schema = scratch_schema(settings)
-    part = _Part(schema, settings.word_limit)
+    part = _Part(settings)
     n_positions = n_ordinals = bytes_read = 0
     ends_in = InDocument(0)
     errors: list[InputError] = []
@@ -200,9 +197,9 @@ def tokenise_task(
         try:
             for record in skip.new(records):
                 part.add(record, split.url)
-                if part.is_full(settings):
+                if part.is_full():
                     parts.append(part.write(root, *scratch_paths(task, len(parts))))
-                    part = _Part(schema, settings.word_limit)
+                    part = _Part(settings)
         except InputError as error:
             errors.append(error)
         n_positions, n_ordinals, ends_in = source.n_positions, source.n_ordinals, source.ends_in
@@ -223,12 +220,10 @@ def tokenise_task(
 class _Part:
     """A scratch part that is being filled."""
 
-    def __init__(self, schema: pa.Schema, limit: WordLimit) -> None:
-        self._schema, self._limit = schema, limit
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings, self._limit = settings, settings.word_limit
+        self._keeps_more = settings.keep_text or bool(settings.fields)
         self._rows: list[tuple[Any, ...]] = []
-        self._keeps_text = layout.TEXT.name in schema.names
-        self._n_fields = sum(name not in OWN_COLUMNS for name in schema.names)
-        self._keeps_more = self._keeps_text or self._n_fields > 0
         self._rejects: list[str] = []
         self._n_tokens = self._n_words_cut = self._n_bytes = 0
 
@@ -258,9 +253,10 @@ class _Part:
         """The text and the fields of a record, counted; null fields of a reject, and of a format that has none."""
         text, fields = (record.text, record.fields) if isinstance(record, ReadSentence) else ("", ())
         self._n_bytes += len(text) + sum(len(str(value)) for value in fields)
-        return (*([text] if self._keeps_text else []), *(fields or [None] * self._n_fields))
+        return (*([text] if self._settings.keep_text else []), *(fields or [None] * len(self._settings.fields)))
 
-    def is_full(self, settings: ReadSettings) -> bool:
+    def is_full(self) -> bool:
+        settings = self._settings
         return (
             self._n_tokens >= settings.part_tokens
             or self.n_sentences >= settings.part_sentences
@@ -269,8 +265,9 @@ class _Part:
 
     def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
         """Put the part (and its rejects, if it has any) into the store."""
-        columns = dict(zip(self._schema.names, zip(*self._rows, strict=True), strict=True))
-        table = pa.table(columns, schema=self._schema)
+        schema = scratch_schema(self._settings)
+        columns = dict(zip(schema.names, zip(*self._rows, strict=True), strict=True))
+        table = pa.table(columns, schema=schema)
         sink = BytesIO()
         pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
         data = sink.getvalue()
