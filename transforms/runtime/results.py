@@ -14,7 +14,6 @@ from typing import NoReturn
 
 import apache_beam as beam
 
-from elmo_store.format.markers import checksum_of_runs
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ScratchPart
 from transforms.runtime.owner import run_of
@@ -77,11 +76,6 @@ class Outcome:
         """The calls of the storage of ``root`` that this process retried since it was last asked."""
         run = run_of(root)
         return cls(counts=Counter(storage_retries=run.take_retries() if run else 0))
-
-    @property
-    def checksum(self) -> str:
-        """Over all shards, as the manifest has it."""
-        return checksum_of_runs(digest for _, digest in sorted(self.digests))
 
 
 def total(outcomes: Iterable[Outcome]) -> Outcome:

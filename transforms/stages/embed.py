@@ -319,8 +319,17 @@ class ShardWorker:
 
         Returns a number for `outcome` when they may still be computed and written.
         """
-        number = next(self._numbers)
-        self._started[number] = self._begin(tasks)
+        with self._turn:
+            if self._claims_device:
+                claim_device(self._job.root, self._engine.hardware)
+                self._claims_device = False
+            call = read_call(self._work, tasks)
+            wait(self._in_flight)
+            if len(self._in_flight) == CALLS_IN_FLIGHT and not (oldest := self._in_flight.popleft()).exception():
+                wait(oldest.result()[1])
+            self._in_flight.append(self._engine_thread.submit(self._compute, call))
+            number = next(self._numbers)
+            self._started[number] = self._in_flight[-1]
         return number
 
     def is_durable(self, number: int) -> bool:
@@ -343,18 +352,6 @@ class ShardWorker:
             end_where_replaced(self._job.root, error)
             raise
         return outcome
-
-    def _begin(self, tasks: Sequence[ShardTask]) -> Future[Computed]:
-        with self._turn:
-            if self._claims_device:
-                claim_device(self._job.root, self._engine.hardware)
-                self._claims_device = False
-            call = read_call(self._work, tasks)
-            wait(self._in_flight)
-            if len(self._in_flight) == CALLS_IN_FLIGHT and not (oldest := self._in_flight.popleft()).exception():
-                wait(oldest.result()[1])
-            self._in_flight.append(self._engine_thread.submit(self._compute, call))
-            return self._in_flight[-1]
 
     def _compute(self, call: Call) -> Computed:
         work = self._work

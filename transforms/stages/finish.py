@@ -36,6 +36,7 @@ from elmo_store.format.markers import (
     M,
     PartGroupMarker,
     ShardMarker,
+    checksum_of_runs,
     read_marker,
     run_digest,
     stamped_fault,
@@ -166,7 +167,8 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
     if plan["resumed"]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
-    complete_store(root, with_cards(manifest, outcome.devices), outcome.checksum, groups, tables)
+    checksum = checksum_of_runs(digest for _, digest in sorted(outcome.digests))
+    complete_store(root, with_cards(manifest, outcome.devices), checksum, groups, tables)
     if waits:  # the launcher, who removes it
         repeated = sum(int(table.stats.get(REPEATED_IDS, 0)) for table in tables)
         everything = outcome.everything + Counter({REPEATED_IDS: repeated, "skipped": int(plan.get("skipped", 0))})

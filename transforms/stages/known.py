@@ -5,12 +5,13 @@ were computed as this job computes, and what is copied is what would have been c
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from elmo_store.collecting import member_root
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.format.texts import cut_bytes, hash_tokens
@@ -28,8 +29,7 @@ SETTINGS = ("cell", "device")
 class KnownSource:
     """A version of a collection, and which of its members may be asked: name → the GPUs that computed it, "" for none."""
 
-    url: str
-    storage_options: Mapping[str, Any] | None = field(repr=False)
+    root: Root
     version: int
     members: Mapping[str, str]
 
@@ -38,12 +38,12 @@ def source_of(root: Root, version: Version, job: Mapping[str, Any]) -> KnownSour
     """What a job may copy from a version. ``job``: of its manifest, ``device`` decided."""
 
     def gpus(member: Member) -> str | None:
-        own = read_manifest(Root(root.url(f"members/{member.name}"), root.storage_options)).job
+        own = read_manifest(member_root(root, member.name)).job
         same = all(own.get(name) == job.get(name) for name in SETTINGS) and "converted_from" not in own
         return str(own.get("gpu", "")) if same else None
 
     asked = {member.name: gpus(member) for member in version.members}
-    return KnownSource(str(root), root.storage_options, version.number, {n: gpu for n, gpu in asked.items() if gpu is not None})
+    return KnownSource(root, version.number, {name: gpu for name, gpu in asked.items() if gpu is not None})
 
 
 class KnownSentences:
@@ -51,13 +51,12 @@ class KnownSentences:
 
     def __init__(self, source: KnownSource, manifest: Manifest, hardware: str) -> None:
         """``hardware``: what this worker computes on, as `Embedder.hardware` has it."""
-        root = Root(source.url, source.storage_options)
-        version = read_version(root, source.version)
+        version = read_version(source.root, source.version)
         gpu = hardware.partition(" ")[2]
         asked = {name for name, computed_on in source.members.items() if computed_on.partition(",")[0] == gpu}  # less its lanes
         version = with_members(version, [member for member in version.members if member.name in asked])
         form = "zarr" if "zarr" in version.store.forms else "parquet"
-        self._store = CollectionReader(root, version, form) if version.members else None
+        self._store = CollectionReader(source.root, version, form) if version.members else None
         self._manifest, self._cut = manifest, cut_bytes(manifest.model.options)
 
     def of(self, text: ShardText) -> ShardText:
