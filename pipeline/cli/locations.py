@@ -105,9 +105,22 @@ def is_url(location: str) -> bool:
 
 
 def check(touched: Touched) -> None:
-    """CommandError for a location that does not answer, OverlapError for an output within an input."""
+    """CommandError for a location that does not answer or can't be opened.
+
+    OverlapError if something written overlaps something read or written.
+    """
     check_answers([*touched.writes, *touched.reads])
-    _check_no_overlap(touched)
+    if not touched.writes or len(touched.reads) + len(touched.writes) < 2:
+        return
+    from elmo_store.storage.overlap import check_apart, resolved_locations
+
+    for location in (*touched.writes, *touched.reads):
+        try:
+            resolved_locations(location)
+        except Exception as error:  # filesystems raise what they like
+            raise CommandError(Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}") from error
+    for i, written in enumerate(touched.writes):
+        check_apart(written, [*touched.reads, *touched.writes[:i]])
 
 
 def _check_no_password(url: str) -> None:
@@ -161,21 +174,6 @@ def _google_server(location: Location) -> tuple[str, int]:
     endpoint = (location.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
     parsed = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
-
-
-def _check_no_overlap(touched: Touched) -> None:
-    """OverlapError if something written overlaps something read or written, CommandError for what can't be opened."""
-    if not touched.writes or len(touched.reads) + len(touched.writes) < 2:
-        return
-    from elmo_store.storage.overlap import check_apart, resolved_locations
-
-    for location in (*touched.writes, *touched.reads):
-        try:
-            resolved_locations(location)
-        except Exception as error:  # filesystems raise what they like
-            raise CommandError(Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}") from error
-    for i, written in enumerate(touched.writes):
-        check_apart(written, [*touched.reads, *touched.writes[:i]])
 
 
 def _looked_into(url: str) -> str:

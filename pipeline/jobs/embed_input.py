@@ -19,9 +19,10 @@ from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import in_line
-from pipeline.jobs.spec import EmbedOptions, unused_options, used_by
+from pipeline.jobs.spec import EmbedOptions, unused_options
 from transforms.inputs.byte_source import PIPED_BYTES, piped_paths
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, Split
+from transforms.readers import ROWS
 from transforms.readers.field_sample import find_fields
 from transforms.stages.split import plan_splits
 
@@ -81,7 +82,7 @@ def _listed(options: EmbedOptions) -> Input:
 def _with_fields(source: Input, options: EmbedOptions) -> Input:
     """The input, its settings with the fields that are to be kept, whose types are told: a wrong guess must be seen."""
     names, types, every = options.kept_fields
-    fields = _fields_of_collection(options) if used_by("keep_fields", {split.format for split in source.splits}) else ()
+    fields = _fields_of_collection(options) if any(split.format in ROWS for split in source.splits) else ()
     if not fields and not names and not every:
         return source
     fields = fields or find_fields(

@@ -21,12 +21,15 @@ from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, 
 from elmo_store.format.markers import marked
 from elmo_store.format.words import WordLimit
 from elmo_store.storage.lease import LeaseHolder
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
-from pipeline.jobs.embed_input import Input, opened_input
+from pipeline.cli.locations import reached
+from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import JobModel, loading_model, start_state_of
 from pipeline.jobs.output import LeaseTerms, claim, put_start
-from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_input, decided, new_manifest, output_root, place_of
+from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_reach, decided, new_manifest, place_of
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import ENGINES, cores, ends_with_command, is_local, n_workers, runner_name
 from pipeline.runners.flink import address_of
@@ -99,9 +102,13 @@ def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: Callable[
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     loading = loading or loading_model(options.model, options.start_state)
-    root = output_root(options, runner)
+    output = Location("output", options.place, options.storage_options)
+    inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
+    check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
+    root = reached(output.url, output.storage_options, "output")
     with opened_input(options) as source:
-        check_input(source, root)
+        urls = () if source.stdin else (split.url for split in source.splits)
+        check_outside(output, "input", urls, source.storage_options)  # a link in a folder may hide that one lies in the output
         place, asked = open_job(options, runner, root, source, loading())
         if place.is_done:
             return BegunJob(place.root, place.manifest)
@@ -164,6 +171,7 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, so
     call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
     workers = n_workers(runner)
     in_one_process = is_local(runner) and workers == 1
+    weight_bytes = sum(tensor.nbytes for tensor in place.model.weights.tensors.values())
     share = max(1, cores() // workers) if is_local(runner) and workers > 1 else None
     return Job(
         root=place.root,
@@ -183,7 +191,7 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, so
         ),
         model=options.model,
         device=options.device,
-        hints=resource_hints(runner, place.model.weight_bytes, call_bytes, options.accelerator if cuda else None),
+        hints=resource_hints(runner, weight_bytes, call_bytes, options.accelerator if cuda else None),
         workers=workers,
         writers=CUDA_WRITERS if cuda else 1,
         shards_per_call=shards_per_call(

@@ -21,11 +21,6 @@ class JobModel:
     weights: "BiLMWeights"
     start: "StartState"
 
-    @property
-    def weight_bytes(self) -> int:
-        """Of all its tensors."""
-        return sum(tensor.nbytes for tensor in self.weights.tensors.values())
-
 
 def loading_model(model: str | None, start_state: str) -> Callable[[], JobModel]:
     """`load` in a thread. What is returned gives the model once, so that nobody holds weights that the engine has packed."""

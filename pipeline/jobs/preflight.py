@@ -16,11 +16,9 @@ from elmo_store.format.layout import state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest
 from elmo_store.format.version import check_agrees, newest, numbers
 from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import reached
-from pipeline.jobs.embed_input import STDIN, Input
+from pipeline.jobs.embed_input import Input
 from pipeline.jobs.model_loading import JobModel, start_state_of
 from pipeline.jobs.output import versions
 from pipeline.jobs.spec import STORES, EmbedOptions
@@ -42,20 +40,6 @@ class StorePlace:
     model: JobModel  # with the start state of the collection, if there is one
     known: KnownSource | None = None  # what may be copied from the collection
     is_done: bool = False  # the same job wrote the store before
-
-
-def output_root(options: EmbedOptions, runner: PipelineOptions) -> Root:
-    """The store or collection at the output. CommandError for one, or an input, that this command or workers can't reach."""
-    inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
-    output = Location("output", options.place, options.storage_options)
-    check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
-    return reached(output.url, output.storage_options, "output")
-
-
-def check_input(source: Input, output: Root) -> None:
-    """OverlapError if a file of the input lies in the output: a link in a folder may hide that."""
-    urls = () if source.stdin else (split.url for split in source.splits)
-    check_outside(Location("output", output.url(), output.storage_options), "input", urls, source.storage_options)
 
 
 def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool) -> None:

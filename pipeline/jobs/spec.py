@@ -1,11 +1,11 @@
 """One ``embed`` job as it was asked for. Each option is declared once, as a field of `EmbedOptions`.
 
-From a field come the option on the command line (and with it the key of a TOML file and the parameter of a template), the checks
-that need no I/O, the reader's settings and the job's record in the manifest.
+From a field come the option on the command line (and with it the parameter of a template), the checks that need no I/O, the
+reader's settings and the job's record in the manifest.
 """
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
@@ -245,48 +245,39 @@ def parse(args: argparse.Namespace) -> EmbedOptions:
     return options
 
 
-def problems(options: EmbedOptions) -> Sequence[str]:
+def problems(options: EmbedOptions) -> Iterator[str]:
     """What is wrong with ``options`` before anything is opened, each with its remedy."""
-    problems = []
     rows = options.shard_rows
     if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
         near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
-        problems.append(f"--shard-rows {rows} is not a multiple of {ZARR_CHUNK_ROWS} rows: use {near}")
+        yield f"--shard-rows {rows} is not a multiple of {ZARR_CHUNK_ROWS} rows: use {near}"
     if options.keep_fields is not None and not options.keep_fields.strip(" ,"):
-        problems.append(f"--keep-fields {options.keep_fields!r} names no field: name some, or leave it out")
+        yield f"--keep-fields {options.keep_fields!r} names no field: name some, or leave it out"
     if options.input_format != "auto":
-        problems += unused_options(options, [options.input_format])
+        yield from unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):
-        problems.append(f"--encoding {options.encoding} is not a text encoding that Python knows: try utf-8, latin-1 or utf-16")
+        yield f"--encoding {options.encoding} is not a text encoding that Python knows: try utf-8, latin-1 or utf-16"
     if not options.place.strip() and not options.dry_run:
-        problems.append("--output is empty: name the folder or URL of the store to write")
+        yield "--output is empty: name the folder or URL of the store to write"
     if options.into and (options.output or options.overwrite):
-        problems.append(f"--into {options.into} adds to a collection: leave out --output and --overwrite")
+        yield f"--into {options.into} adds to a collection: leave out --output and --overwrite"
     if options.skip_known and not options.into:
-        problems.append("--skip-known compares with a collection: give --into NAME, or leave it out")
-    return problems
+        yield "--skip-known compares with a collection: give --into NAME, or leave it out"
 
 
-def used_by(name: str, formats: Iterable[str]) -> bool:
-    """Whether one of the input's ``formats`` uses the option of this field."""
-    return not set(EmbedOptions.__dataclass_fields__[name].metadata["formats"]).isdisjoint(formats)
-
-
-def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
+def unused_options(options: EmbedOptions, formats: Iterable[str]) -> Iterator[str]:
     """A sentence for each option that was given and that none of the input's ``formats`` uses."""
     present = sorted(set(formats))
-    unused = []
     for option in _marked("formats"):
         value = getattr(options, option.name)
         own = option.metadata.get("formats_of", {}).get(value)
         users = own or option.metadata["formats"]
         if value not in (None, False) and set(users).isdisjoint(present):
             given = f"{flag(option.name)} {value}" if own else flag(option.name)
-            unused.append(
+            yield (
                 f"{given} belongs to {', '.join(users)}; the input is {', '.join(present)}: leave it out, or say another "
                 "--input-format"
             )
-    return unused
 
 
 def _is_text_encoding(name: str) -> bool:
