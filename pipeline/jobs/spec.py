@@ -17,14 +17,7 @@ INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu
 _FIELDS = ("jsonl", "json", "csv", "tsv", "parquet")  # formats whose records have named fields
 FIELD_TYPES = ("bool", "int64", "float64", "string", "date", "timestamp")
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
-DTYPES = ("float16", "float32", "int8")
-PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
-COMPRESSIONS = ("none", "zstd", "blosc")
-CHECKSUMS = ("none", "crc32c")
-DEFAULT_SHARD_ROWS = 16_384
 ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
-MAX_REJECT_RATE = 0.5
-DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
 
 
 def _option(group: str, help: str, default: Any = None, unset: str | None = "", **settings: Any) -> Any:
@@ -111,22 +104,23 @@ class EmbedOptions:
     )  # fmt: skip
     max_reject_rate: float = _option(
         "reading", "end before computing if more than this share of non-blank records is refused; 1 = never",
-        MAX_REJECT_RATE, type=part, metavar="SHARE",
+        0.5, type=part, metavar="SHARE",
     )  # fmt: skip
     store: str = _write("form of the store", "zarr", choices=tuple(STORES), job=True)
     states: str | None = _write(
         "keep only some of x, fwd1, bwd1, …, such as fwd2,bwd2; it can't be mixed", unset="all", metavar="NAME,…"
     )
     dtype: str = _write(
-        "numbers as stored; int8 takes half the space of float16 (cosine 0.9999)", "float16", choices=DTYPES, job=True
-    )
+        "numbers as stored; int8 takes half the space of float16 (cosine 0.9999)", "float16",
+        choices=("float16", "float32", "int8"), job=True,
+    )  # fmt: skip
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
-    shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, job=True)
+    shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", 16_384, type=int, job=True)
     compression: str = _write(
-        "compression of the vectors; in Parquet blosc means zstd too", "none", choices=COMPRESSIONS, job=True
+        "compression of the vectors; in Parquet blosc means zstd too", "none", choices=("none", "zstd", "blosc"), job=True
     )
     checksum: str = _write(
-        "checksum of each chunk (Zarr) or page (Parquet), which readers check", "none", choices=CHECKSUMS, job=True
+        "checksum of each chunk (Zarr) or page (Parquet), which readers check", "none", choices=("none", "crc32c"), job=True
     )
     overwrite: bool = _write("first remove the store at the output; other files there are kept", False)
     take_over: bool = _write(
@@ -136,7 +130,7 @@ class EmbedOptions:
     precision: str = _compute(
         "precision of products: float32; tf32 (GPU); bfloat16 (twice as fast where a CPU has it; cosine to float32 0.9999); "
         "int8 (CPUs with VNNI and without AMX: faster and rougher, see docs/development/performance.md)", "auto",
-        "auto = float32 on a CPU, tf32 on a GPU", choices=PRECISIONS, job=True,
+        "auto = float32 on a CPU, tf32 on a GPU", choices=("auto", "float32", "tf32", "bfloat16", "int8"), job=True,
     )  # fmt: skip
     start_state: str = _compute(
         "what every sentence starts from: one state frozen with the model, or zeros", "warm", choices=("warm", "zero"), job=True
@@ -154,7 +148,7 @@ class EmbedOptions:
     )
     accelerator: str = _compute(
         "with --device cuda: Dataflow's resource hint for workers that embed; newer GPUs need their machine_type in it",
-        DEFAULT_ACCELERATOR, metavar="HINT",
+        "type:nvidia-tesla-t4;count:1;install-nvidia-driver", metavar="HINT",
     )  # fmt: skip
     storage_options: dict[str, Any] | None = _storage(
         'what fsspec needs for the output, such as {"endpoint_url": "http://…"}', type=json_object, metavar="JSON"

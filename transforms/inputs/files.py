@@ -103,8 +103,6 @@ def find_files(
     whose files are left out, such as the store that is being written. InputError for a missing input, an empty folder or
     glob, a location that can't be read.
     """
-    if not inputs:
-        raise InputError("(no input)", "name at least one file, folder, glob or URL")
     left_out = tuple(_name(*_locate(folder.url, folder.storage_options)).rstrip("/") + "/" for folder in exclude)
     every: Files = {}
     for location in inputs:

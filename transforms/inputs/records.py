@@ -200,14 +200,6 @@ class TaskResult:
     ends_in: InDocument = AT_FIRST  # what the next record of the same file would stand in
     n_skipped: int = 0  # sentences that the collection has
 
-    @property
-    def n_tokens(self) -> int:
-        return sum(part.n_tokens for part in self.parts)
-
-    @property
-    def n_rejected(self) -> int:
-        return sum(part.n_rejected for part in self.parts)
-
 
 def input_fingerprint(splits: Sequence[Split]) -> str:
     """``sha256:…`` over names, formats, ranges and identities of all splits: equal if and only if the same input was planned."""

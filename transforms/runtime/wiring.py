@@ -17,7 +17,7 @@ class Spread(beam.PTransform[PCollection[Any], PCollection[Any]]):
 
     def expand(self, elements: PCollection[Any]) -> PCollection[Any]:
         """Each element is a group of its own, for a runner that does not know the name."""
-        return elements | "Key" >> beam.Map(_keyed, 32) | beam.GroupByKey() | "Value" >> beam.FlatMap(_values)
+        return elements | "Key" >> beam.Map(_keyed, 32) | beam.GroupByKey() | "Value" >> beam.FlatMap(lambda group: group[1])
 
     def to_runner_api_parameter(self, unused_context: Any) -> tuple[str, None]:
         return common_urns.composites.RESHUFFLE.urn, None
@@ -42,7 +42,3 @@ def gathered(work: Callable[..., Iterable[Any]], *arguments: Any, outputs: Seque
 def _keyed(element: Any, bits: int) -> tuple[int, Any]:
     """A random number and the element; of 0 bits the numbers are all alike."""
     return random.getrandbits(bits), element
-
-
-def _values(group: tuple[int, Iterable[Any]]) -> Iterable[Any]:
-    return group[1]

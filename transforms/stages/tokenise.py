@@ -114,7 +114,9 @@ def finish_task(task: ReadTask, root: Root, settings: ReadSettings, storage_opti
         work = partial(tokenise_task, root, task, settings, storage_options)
         try:
             result = retry(work, local="://" not in task.splits[0].url, transient=_is_transient)
-            counts = Counter(tokens_read=result.n_tokens, records_rejected=result.n_rejected)
+            counts: Counter[str] = Counter()
+            for part in result.parts:
+                counts.update(tokens_read=part.n_tokens, records_rejected=part.n_rejected)
             counted(Outcome(counts=counts) + Outcome.retried(root))
         except InputError as error:
             note_bad_files(root, task.name, error)
