@@ -20,6 +20,7 @@ from transforms.readers.fields import RawRecord, kind_of
 from transforms.readers.lines import Refused, cut_raw, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
+PIECE_BYTES = 1 << 16  # of an array that are parsed at a time: by so much an element may be longer than allowed
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
 TOO_DEEP = object()
 
@@ -74,31 +75,24 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Ite
         deque(chunks, maxlen=0)  # what is left: all is counted, and damage further on is told
 
 
-class _Bounded:
-    """Chunks as a file. ValueError where an element takes more than ``most`` bytes (and one buffer)."""
-
-    def __init__(self, chunks: Chunks, most: int) -> None:
-        self._chunks, self._most = chunks, most
-        self.element_bytes = 0  # read since the element began
-
-    def read(self, size: int = -1) -> bytes:
-        if self.element_bytes > self._most:
-            raise ValueError(f"an element is longer than {self._most} bytes")
-        data = self._chunks.read(size)
-        self.element_bytes += len(data)
-        return data
-
-
 def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
     """The elements of the array, `TOO_DEEP` for one that is nested deeper than `MOST_DEPTH`.
 
     ValueError for one of more than ``most_bytes``, a number that Python does not convert, or no JSON. `ijson.items` keeps the
     path to every level: 100,000 brackets, 200 kB, made it take 25 GB.
     """
-    depth, deepest = 0, 0
+    depth = deepest = element_bytes = 0  # the last: read since the element began
     builder = ijson.ObjectBuilder()
-    bounded = _Bounded(chunks, most_bytes)
-    for event, value in ijson.basic_parse(bounded, use_float=True):
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal element_bytes
+        while data := chunks.read(PIECE_BYTES):
+            if element_bytes > most_bytes:
+                raise ValueError(f"an element is longer than {most_bytes} bytes")
+            element_bytes += len(data)
+            yield data
+
+    for event, value in ijson.basic_parse(Chunks(pieces()), use_float=True):
         ends = event in ("end_array", "end_map")
         depth += 1 if event in ("start_array", "start_map") else -1 if ends else 0
         if depth == 0 or (depth == 1 and event == "start_array" and not deepest):
@@ -110,4 +104,4 @@ def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
         if depth == 1:
             yield builder.value if deepest <= MOST_DEPTH else TOO_DEEP
             builder, deepest = ijson.ObjectBuilder(), 1
-            bounded.element_bytes = 0
+            element_bytes = 0
