@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.storage.root import Root
+from model.errors import DeviceLostError
 from transforms.runtime.owner import run_name, run_of
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import BROKEN_EXIT, DEVICE
@@ -52,6 +53,9 @@ class Health:
         self._errors = []
 
     def failed(self, shard: int, doing: str, error: Exception) -> Outcome:
+        """What became of a shard. Raises ``error`` itself where no shard is to blame: the lease or the device is lost."""
+        if isinstance(error, LeaseLostError | DeviceLostError):
+            raise error
         if isinstance(error, OSError) or not isinstance(error, OF_THE_DATA):
             self._errors.append(f"{doing}: {type(error).__name__}: {error}")
         return Outcome.failed(shard, doing, error)

@@ -15,7 +15,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
-from elmo_store.errors import LeaseLostError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, marked, read_marker
@@ -99,8 +98,6 @@ class DeriveShards(beam.DoFn):
         for task in element:
             try:
                 outcome = self._derive(task.shard)
-            except LeaseLostError:
-                raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 outcome = self._health.failed(task.shard, "deriving", error)
                 self._health.check()

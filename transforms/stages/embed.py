@@ -23,7 +23,6 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.multi_process_shared import MultiProcessShared
 from apache_beam.utils.shared import Shared
 
-from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import ShardMarker
@@ -215,8 +214,6 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
             if marker is None or marker.stats.get("run") != work.run_id:  # otherwise of an attempt that its runner lost
                 text = read_shard(work.read_part, task, work.manifest.boundaries)
                 texts.append(text if work.known is None else work.known.of(text))
-        except LeaseLostError:
-            raise
         except Exception as error:  # whatever it is, it must not take the other shards down
             failed.append(work.health.failed(task.shard, "reading", error))
     seconds = (time.perf_counter() - began) / max(1, len(tasks))
@@ -263,8 +260,6 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
         stats |= {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
     try:
         call_states = running.result() if running else None  # [rows of the call, kept, p]
-    except DeviceLostError:
-        raise
     except Exception as error:
         return work.health.failed(task.shard, "computing", error)
     if running and call_states is not None:
@@ -280,8 +275,6 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
         text = shard.text.rows()
         stats["tokens"] = text.n_tokens(work.manifest.boundaries)
         write_shard(work.root, work.manifest, text, states, work.plan, run_stats(work.root, stats))
-    except LeaseLostError:
-        raise
     except Exception as error:
         return work.health.failed(task.shard, "writing", error)
     work.health.succeeded()
