@@ -1,7 +1,6 @@
 """The input of a job: found, cut into splits, and standard input held in a file until there is a store to put it into."""
 
 import hashlib
-import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,7 +26,6 @@ from transforms.readers.field_sample import find_fields
 from transforms.stages.split import plan_splits
 
 STDIN = "-"
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -88,9 +86,8 @@ def _with_fields(source: Input, options: EmbedOptions) -> Input:
     fields = fields or find_fields(
         source.readable_here(), source.settings, names, every=every, types=types, storage_options=source.storage_options
     )
-    told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
-    _LOG.info("%s", told)
     if not options.quiet:
+        told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
         print(in_line(told), file=sys.stderr, flush=True)
     return replace(source, settings=replace(source.settings, fields=fields))
 
