@@ -277,11 +277,6 @@ def test_locations_that_cannot_be_read(tmp_path: Path, place: str, reason: str) 
     assert reason in caught.value.reason
 
 
-def test_no_input_is_refused() -> None:
-    with pytest.raises(InputError, match="name at least one file"):
-        plan_splits([])
-
-
 def test_a_file_without_rights_is_an_input_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", b"PAR1")
     path.chmod(0)

@@ -243,9 +243,7 @@ def _ask_engine(work: WorkerContext, call: Call) -> list[ComputedShard]:
     release_memory()
     stats: dict[str, Any] = {"call_began": time.time()}
     dtype = cast(Dtype, work.manifest.dtype)  # in the order of an uncompressed shard
-    running = None
-    if prepared is not None:
-        running = work.engine.run(prepared, dtype=dtype, states=work.states)
+    running = None if prepared is None else work.engine.run(prepared, dtype=dtype, states=work.states)
     device = running.computed_on if running else work.engine.hardware
     stats |= {"seconds_reading": call.seconds_reading, "cell": work.engine.cell, "device": device}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
