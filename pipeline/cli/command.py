@@ -9,8 +9,6 @@ from pipeline.cli.locations import Touched
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand of ``elmo-store``."""
-
     add_arguments: Callable[[argparse.ArgumentParser], None]  # declares its options
     run: Callable[[argparse.Namespace], int]  # does it and returns the exit code; Apache Beam's options are ``args.beam_args``
     touches: Callable[[argparse.Namespace], Touched]  # what it reads and writes, checked before anything large is imported

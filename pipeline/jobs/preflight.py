@@ -198,10 +198,8 @@ def _compared_with(own: Root, collection: Root, latest: int) -> int:
     CommandError if that is gone.
     """
     try:
-        began_with = read_manifest(own).job.get(SKIP_VERSION)
+        began_with = int(read_manifest(own).job.get(SKIP_VERSION, latest))
     except StoreNotFoundError:
-        began_with = None
-    if began_with is None:
         return latest
     if began_with and began_with not in numbers(collection):
         raise CommandError(
@@ -209,4 +207,4 @@ def _compared_with(own: Root, collection: Root, latest: int) -> int:
             f"version {began_with} of {collection}, which this job was compared with when it began, is gone: remove {own} and "
             "run the same command again",
         )
-    return int(began_with)
+    return began_with

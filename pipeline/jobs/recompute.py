@@ -31,8 +31,6 @@ ROUNDING = {"float32": 0.0, "float16": 2.0**-10, "int8": 0.501 / 127}
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What came of a sample."""
-
     n_sentences: int  # that were computed again
     n_equal: int  # of them, those whose bytes are the same
     largest: float  # absolute difference of two numbers

@@ -117,11 +117,10 @@ class Chunks:
             self._chunks = raising(error)
         return self._held[:size]
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         """At most ``size`` bytes, none at the end."""
         if not self._held:
             self._held = next(self._chunks, b"")
-        size = len(self._held) if size < 0 else size
         data, self._held = self._held[:size], self._held[size:]
         return data
 

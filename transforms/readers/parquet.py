@@ -35,7 +35,6 @@ def parquet_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawReco
 
 
 def parquet_names(source: ByteSource) -> list[str]:
-    """The fields of a file."""
     with source.open() as opened, _input_errors(source.url):
         return list(pq.ParquetFile(opened).schema_arrow.names)
 

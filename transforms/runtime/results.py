@@ -79,7 +79,6 @@ class Outcome:
 
 
 def total(outcomes: Iterable[Outcome]) -> Outcome:
-    """The sum of ``outcomes``."""
     return sum(outcomes, Outcome())
 
 

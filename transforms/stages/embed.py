@@ -97,7 +97,6 @@ class EmbedShards(beam.DoFn):
 
 
 def load_worker(job: Job) -> "ShardWorker":
-    """A process's worker, its model loaded."""
     engine = load_engine(job)
     # Beside eight writers the thread that feeds a GPU waited up to 50 ms for its turn.
     sys.setswitchinterval(LOCK_SECONDS)

@@ -53,7 +53,6 @@ class EmbedSentences(beam.PTransform[PCollection[Element], PCollection[Embedded]
         self._load, self._dtype = partial(LoadedModel, model, start_state, **(engine or {})), dtype
 
     def expand(self, sentences: PCollection[Element]) -> PCollection[Embedded]:
-        """Gather sentences into calls of the engine, and compute them."""
         return (
             sentences
             | "Batch" >> beam.BatchElements(1, BATCH_TOKENS, element_size_fn=lambda sentence: max(1, len(sentence[1])))

@@ -9,6 +9,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from posixpath import basename  # of a URL: the file's name in ids
@@ -316,10 +317,7 @@ def is_planned(root: Root, identity: str) -> bool:
 
     What follows from the plan may be written or finished by then, and nothing of it is touched.
     """
-    if not run_name(root):
-        return False
-    try:
+    with suppress(FileNotFoundError, ValueError):
         plan = root.get_json(PLAN)
-    except (FileNotFoundError, ValueError):
-        return False
-    return bool(plan.get("run") == run_name(root) and plan.get("id") == identity)
+        return run_name(root) != "" and (plan.get("run"), plan.get("id")) == (run_name(root), identity)
+    return False

@@ -35,7 +35,6 @@ def name_for(name: str, input_format: str) -> str:
 
 
 def get(name: str, input_format: str) -> Tokenizer:
-    """The tokenizer of `name_for`."""
     name = name_for(name, input_format)
     if name == "ptb":
         return Tokenizer(ptb.record_tokens, ptb.sentence_tokens)
