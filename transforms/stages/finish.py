@@ -14,20 +14,7 @@ from dataclasses import dataclass, replace
 import apache_beam as beam
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.format.layout import (
-    ENDED,
-    IDS,
-    PART_GROUPS,
-    REJECTS,
-    SENTENCE_IDS,
-    SENTENCE_TEXTS,
-    SENTENCES,
-    SHARDS,
-    WORK,
-    ZARR,
-    is_ours,
-    zarr_states_shard,
-)  # fmt: skip
+from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     CHECKSUM_RUN,
@@ -94,7 +81,7 @@ class CheckTask:
     first: int
     stop: int
     outcome: Outcome | None = None
-    folder: str = SHARDS  # or PART_GROUPS, IDS
+    folder: str = layout.SHARDS  # or layout.PART_GROUPS, layout.IDS
 
 
 def check_tasks(outcomes: Iterable[Outcome], root: Root) -> Iterator[CheckTask]:
@@ -104,7 +91,8 @@ def check_tasks(outcomes: Iterable[Outcome], root: Root) -> Iterator[CheckTask]:
     n_shards = int(plan.get("n_shards", 0))
     for first in range(0, max(1, n_shards), CHECKSUM_RUN):
         yield CheckTask(first, min(first + CHECKSUM_RUN, n_shards), outcome if first == 0 else None)
-    for folder, n, size in ((PART_GROUPS, plan.get("n_part_groups", 0), 1), (IDS, plan.get("n_id_runs", 0), ID_RUNS_OF_TASK)):
+    for folder, number, size in ((layout.PART_GROUPS, "n_part_groups", 1), (layout.IDS, "n_id_runs", ID_RUNS_OF_TASK)):
+        n = plan.get(number, 0)
         for first in range(0, n, size):
             yield CheckTask(first, min(first + size, n), folder=folder)
 
@@ -112,8 +100,8 @@ def check_tasks(outcomes: Iterable[Outcome], root: Root) -> Iterator[CheckTask]:
 def check(task: CheckTask, root: Root) -> Outcome:
     """Read a run of markers, and look whether their objects are still those that their writers put."""
     numbers = range(task.first, task.stop)
-    if task.folder != SHARDS:
-        kind: type[PartGroupMarker | IdsMarker] = IdsMarker if task.folder == IDS else PartGroupMarker
+    if task.folder != layout.SHARDS:
+        kind: type[PartGroupMarker | IdsMarker] = IdsMarker if task.folder == layout.IDS else PartGroupMarker
         sound = sound_markers(root, kind, numbers)
         faulty = [f"{task.folder}/{number:05d}" for number in numbers if number not in sound]
         return Outcome(faulty=tuple(faulty[:SHARDS_SHOWN]))
@@ -126,7 +114,7 @@ def check(task: CheckTask, root: Root) -> Outcome:
     missing = [shard for shard in numbers if shard not in done]
     if root.is_local:
         for shard in numbers:
-            root.remove_unfinished(os.path.dirname(zarr_states_shard(shard)))
+            root.remove_unfinished(os.path.dirname(layout.zarr_states_shard(shard)))
     return outcome + Outcome(
         digests=((task.first, run_digest(done.values())),),
         n_missing=len(missing),
@@ -163,7 +151,7 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
     groups = _markers(root, PartGroupMarker, plan["n_part_groups"])
     tables = _markers(root, IdsMarker, plan["n_id_runs"])
     if root.is_local:  # not in the folders that hold one shard each: they are many, `check` looks there
-        root.remove_unfinished(but=f"{ZARR}/states/c")
+        root.remove_unfinished(but=f"{layout.ZARR}/states/c")
     if plan["resumed"]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
@@ -189,9 +177,9 @@ def _end_run(root: Root, waits: bool = False) -> None:
     ``waits``: but for what the launcher has yet to tell, which removes that.
     """
     if waits:
-        root.remove(*[rel for rel in root.list(WORK) if rel != SUMMARY and not rel.startswith(f"{ENDED}/")])
+        root.remove(*[rel for rel in root.list(layout.WORK) if rel != SUMMARY and not rel.startswith(f"{layout.ENDED}/")])
     else:
-        root.remove_tree(WORK)
+        root.remove_tree(layout.WORK)
     if (run := run_of(root)) is not None:
         run.release()
 
@@ -199,8 +187,9 @@ def _end_run(root: Root, waits: bool = False) -> None:
 def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -> None:
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
     known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
-    folders = (SENTENCES, SENTENCE_IDS, SENTENCE_TEXTS, REJECTS, f"{ZARR}/sentence_start/c", PART_GROUPS, IDS)
-    root.remove(*[rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
+    folders = (layout.SENTENCES, layout.SENTENCE_IDS, layout.SENTENCE_TEXTS, layout.REJECTS, layout.PART_GROUPS, layout.IDS)
+    found = [rel for folder in (*folders, f"{layout.ZARR}/sentence_start/c") for rel in root.list(folder)]
+    root.remove(*[rel for rel in found if layout.is_ours(rel) and rel not in known])
 
 
 def _markers(root: Root, kind: type[M], n: int) -> list[M]:
