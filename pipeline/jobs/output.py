@@ -1,13 +1,11 @@
 """The output of every job: what stands there, whether it is this very job, who holds it, and what may be removed."""
 
 import platform
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
@@ -32,6 +30,7 @@ from elmo_store.storage.failures import retry
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.signals import say
 from pipeline.progress.snapshot import noted
 from pipeline.runners.flink import PAGES, cancel, running
 from transforms.runtime.owner import owned, run_name
@@ -171,7 +170,7 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
         heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
         holder = LeaseHolder.take(
             root, uuid.uuid4().hex, local=terms.alone, patience_seconds=patience, take_over=terms.take_over,
-            max_outage_seconds=MAX_OUTAGE_SECONDS, on_progress=partial(print, file=sys.stderr, flush=True),
+            max_outage_seconds=MAX_OUTAGE_SECONDS, on_progress=say,
         )  # fmt: skip
     except LeaseHeldError as error:
         raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
@@ -180,7 +179,7 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
         cancelled = terms.flink is not None and terms.is_ours(heard) and cancel(terms.flink, heard.job)
     if cancelled:
         # Its workers would fail, and be tried again, until it gives up.
-        print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
+        say(f"cancelled job {heard.job} of the run before")
     return holder
 
 
@@ -195,7 +194,7 @@ def adopted(root: Root, terms: LeaseTerms) -> LeaseHolder | None:
     if not running(terms.flink, heard.job):
         lease.release(root, run.run)
         return None
-    print(f"the command that submitted job {heard.job} is gone, and the job goes on: following it", file=sys.stderr, flush=True)
+    say(f"the command that submitted job {heard.job} is gone, and the job goes on: following it")
     return LeaseHolder.adopt(root, run.run, MAX_OUTAGE_SECONDS, heard.job, heard.console)
 
 
