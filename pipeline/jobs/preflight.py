@@ -127,7 +127,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manif
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     read, splits, weights = source.settings, source.splits, model.weights
     formats = sorted({split.format for split in splits})
-    tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
+    tokenizer = ", ".join(dict.fromkeys(describe(read, form) for form in formats))
     states = chosen_states(options.states, state_names(weights.options.n_layers), "the model")
     job = options.job_fields()
     job |= {name: value for name, value in asdict(read).items() if name in job}  # the reader's defaults too

@@ -94,14 +94,15 @@ def test_whitespace_tokens() -> None:
 def test_tokenizers_by_name() -> None:
     assert [name_for("auto", kind) for kind in ("lines", "text", "jsonl", "parquet")] == ["whitespace", "ptb", "ptb", "ptb"]
     assert get("whitespace", "text").sentence is whitespace
-    assert describe("whitespace", "lines") == "whitespace/1"
-    assert describe("auto", "jsonl").startswith("ptb/1+nltk ")
-    assert describe("auto", "text") == describe("auto", "jsonl")
-    assert re.fullmatch(r"sentences/1\+nltk \S+ whitespace/1", describe("whitespace", "text"))
-    assert describe("whitespace", "csv") == describe("whitespace", "text")
-    assert describe("whitespace", "csv", split_sentences=False) == "whitespace/1"
-    assert describe("auto", "conll") == "as given"
-    assert describe("auto", "conllu") == "as given"
+    by_spaces = ReadSettings(tokenizer="whitespace")
+    assert describe(by_spaces, "lines") == "whitespace/1"
+    assert describe(ReadSettings(), "jsonl").startswith("ptb/1+nltk ")
+    assert describe(ReadSettings(), "text") == describe(ReadSettings(), "jsonl")
+    assert re.fullmatch(r"sentences/1\+nltk \S+ whitespace/1", describe(by_spaces, "text"))
+    assert describe(by_spaces, "csv") == describe(by_spaces, "text")
+    assert describe(ReadSettings(tokenizer="whitespace", document="sentence"), "csv") == "whitespace/1"
+    assert describe(ReadSettings(), "conll") == "as given"
+    assert describe(ReadSettings(), "conllu") == "as given"
 
 
 WRAPPED = ReadSettings(document="paragraph")

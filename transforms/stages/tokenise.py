@@ -155,8 +155,8 @@ def marked_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskRes
         result = convert(root.get_json(task_marker(task)), TaskResult)
     except (StoreError, OSError, ValueError):
         return None
-    same = result.task == task and result.settings == settings and result.tokenizer == _tokenizer(task, settings)
-    return result if same else None
+    same = result.task == task and result.settings == settings
+    return result if same and result.tokenizer == tokenizers.describe(settings, task.splits[0].format) else None
 
 
 def task_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResult | None:
@@ -170,10 +170,6 @@ def task_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResul
     except (StoreError, OSError, ValueError):
         return None
     return result if whole else None
-
-
-def _tokenizer(task: ReadTask, settings: ReadSettings) -> str:
-    return tokenizers.describe(settings.tokenizer, task.splits[0].format, split_sentences=settings.split_sentences)
 
 
 def tokenise_task(
@@ -212,9 +208,8 @@ def tokenise_task(
         parts.append(part.write(root, *scratch_paths(task, len(parts))))
     if len(task.splits) > 1:
         n_positions, n_ordinals, ends_in = 0, 0, InDocument(0)
-    result = TaskResult(
-        task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings), ends_in, skip.n_skipped
-    )
+    tokenizer = tokenizers.describe(settings, task.splits[0].format)
+    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, tokenizer, ends_in, skip.n_skipped)
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     return result
 

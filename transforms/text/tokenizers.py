@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from transforms.inputs.records import FIELD_FORMATS
+from transforms.inputs.records import FIELD_FORMATS, ReadSettings
 from transforms.text import ptb
 
 Tokenize = Callable[[str], list[str]]
@@ -42,12 +42,12 @@ def get(name: str, input_format: str) -> Tokenizer:
     return Tokenizer(split, split)
 
 
-def describe(name: str, input_format: str, *, split_sentences: bool = True) -> str:
+def describe(settings: ReadSettings, input_format: str) -> str:
     """Name and versions for the store's record, such as ``ptb/1+nltk 3.10.4``; the words of CoNLL are taken ``as given``."""
     if input_format in ("conllu", "conll"):
         return "as given"
-    name, nltk = name_for(name, input_format), f"nltk {version('nltk')}"
+    name, nltk = name_for(settings.tokenizer, input_format), f"nltk {version('nltk')}"
     if name == "ptb":  # its version speaks for the splitting of sentences too
         return f"ptb/1+{nltk}"
-    splits = input_format == "text" or (split_sentences and input_format in FIELD_FORMATS)
+    splits = input_format == "text" or (settings.split_sentences and input_format in FIELD_FORMATS)
     return f"sentences/1+{nltk} {name}/1" if splits else f"{name}/1"
