@@ -195,7 +195,6 @@ class TaskResult:
     parts: tuple[ScratchPart, ...]
     n_positions: int  # what later ranges of the same file add to their positions (lines, rows)
     n_ordinals: int  # what they add to their ordinals (paragraphs, or sentences)
-    bytes_read: int
     tokenizer: str  # with versions, as transforms.text.tokenizers.describe says
     ends_in: InDocument = AT_FIRST  # what the next record of the same file would stand in
     n_skipped: int = 0  # sentences that the collection has

@@ -298,8 +298,7 @@ def write_plan(
         PLAN,
         {"id": identity, "run": run_name(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
-        | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
-        | {"resumed": resumed, "skipped": n_skipped},
+        | {"n_part_groups": n_groups, "n_id_runs": n_id_runs, "resumed": resumed, "skipped": n_skipped},
     )
 
 

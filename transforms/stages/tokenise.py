@@ -186,7 +186,7 @@ def tokenise_task(
     """
     parts: list[ScratchPart] = []
     part = _Part(settings)
-    n_positions = n_ordinals = bytes_read = 0
+    n_positions = n_ordinals = 0
     ends_in = InDocument(0)
     errors: list[InputError] = []
     skip = SkipKnown(root, settings)
@@ -201,7 +201,6 @@ def tokenise_task(
         except InputError as error:
             errors.append(error)
         n_positions, n_ordinals, ends_in = source.n_positions, source.n_ordinals, source.ends_in
-        bytes_read += source.bytes_read
     if errors:
         raise together(errors) from errors[0].__cause__
     if part.n_sentences:
@@ -209,7 +208,7 @@ def tokenise_task(
     if len(task.splits) > 1:
         n_positions, n_ordinals, ends_in = 0, 0, InDocument(0)
     tokenizer = tokenizers.describe(settings, task.splits[0].format)
-    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, tokenizer, ends_in, skip.n_skipped)
+    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, tokenizer, ends_in, skip.n_skipped)
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     return result
 

@@ -123,7 +123,7 @@ def test_a_scratch_part_that_changed_is_refused_by_name(root: Root) -> None:
 
 def result(number: int, part: ScratchPart) -> TaskResult:
     task = ReadTask(number, (Split(number, "a.txt", "lines", FileIdentity(1, "v")),))
-    return TaskResult(task, ReadSettings(), (part,), part.n_sentences, 0, 1, "whitespace")
+    return TaskResult(task, ReadSettings(), (part,), part.n_sentences, 0, "whitespace")
 
 
 def part_of(n_sentences: int, n_tokens: int) -> ScratchPart:

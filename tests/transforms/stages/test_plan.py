@@ -37,7 +37,7 @@ def result(index: int, url: str, parts: list[list[int]], n_positions: int = 0) -
         ScratchPart(f"p{index}-{k}", "", len(lengths), sum(lengths), sum(n > 0 for n in lengths), 0, 0, 9, "00")
         for k, lengths in enumerate(parts)
     )
-    return TaskResult(ReadTask(index, (split,)), ReadSettings(), scratch, n_positions, n_positions // 2, 1, "whitespace")
+    return TaskResult(ReadTask(index, (split,)), ReadSettings(), scratch, n_positions, n_positions // 2, "whitespace")
 
 
 def planned(parts: list[list[int]], shard_rows: int, boundaries: bool) -> CorpusPlan:
