@@ -4,14 +4,13 @@ import argparse
 import json
 import secrets
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options, add_store_model, port
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.signals import heed
+from pipeline.cli.signals import heed, say
 
 if TYPE_CHECKING:
     from pipeline.explore.service import ExplorerService
@@ -79,7 +78,7 @@ def _suggest(service: "ExplorerService", word: str, by: str) -> int:
         best = service.suggest(word, by)
     except ValueError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    print(best["said"], file=sys.stderr)
+    say(best["said"])
     print(json.dumps({"s": best["s"], "gamma": 1.0}))
     return Exit.COMPLETE
 

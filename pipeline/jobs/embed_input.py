@@ -17,6 +17,7 @@ from elmo_store.storage.location import Location
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.signals import say
 from pipeline.cli.terminal import in_line
 from pipeline.jobs.spec import EmbedOptions, unused_options
 from transforms.inputs.byte_source import PIPED_BYTES, piped_paths
@@ -88,7 +89,7 @@ def _with_fields(source: Input, options: EmbedOptions) -> Input:
     )
     if not options.quiet:
         told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
-        print(in_line(told), file=sys.stderr, flush=True)
+        say(in_line(told))
     return replace(source, settings=replace(source.settings, fields=fields))
 
 

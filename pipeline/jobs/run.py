@@ -148,8 +148,8 @@ def incomplete(running: Running) -> Exit:
     if failure is not None and root.size(PROBLEM) is None:  # the last stage was not reached
         leave_word(running.holder, {"message": explain(root, failure)})
     of = f" (job {job.id})" if job is not None and job.id else ""
-    print(f"elmo-store {running.command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
-    print("Finished work is kept; rerun the same command to resume.", file=sys.stderr)
+    say(f"elmo-store {running.command}: incomplete{of}: {explain(root, failure)}")
+    say("Finished work is kept; rerun the same command to resume.")
     return Exit.INCOMPLETE
 
 
