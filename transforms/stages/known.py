@@ -21,9 +21,6 @@ from elmo_store.storage.root import Root
 from transforms.stages.plan import sentence_rows
 from transforms.stages.shards import Excerpt, KnownRows, ShardText
 
-# Of a job: what shows in the last bits of its states.
-SETTINGS = ("cell", "device")
-
 
 @dataclass(frozen=True)
 class KnownSource:
@@ -39,8 +36,8 @@ def source_of(root: Root, version: Version, job: Mapping[str, Any]) -> KnownSour
 
     def gpus(member: Member) -> str | None:
         own = read_manifest(member_root(root, member.name)).job
-        same = all(own.get(name) == job.get(name) for name in SETTINGS) and "converted_from" not in own
-        return str(own.get("gpu", "")) if same else None
+        same = all(own.get(name) == job.get(name) for name in ("cell", "device"))  # which show in the last bits of states
+        return str(own.get("gpu", "")) if same and "converted_from" not in own else None
 
     asked = {member.name: gpus(member) for member in version.members}
     return KnownSource(root, version.number, {name: gpu for name, gpu in asked.items() if gpu is not None})
