@@ -198,7 +198,7 @@ def _compared_with(own: Root, collection: Root, latest: int) -> int:
     CommandError if that is gone.
     """
     try:
-        began_with = int(read_manifest(own).job.get(SKIP_VERSION, latest))
+        began_with = int(read_manifest(own).job.get(SKIP_VERSION, latest) or 0)
     except StoreNotFoundError:
         return latest
     if began_with and began_with not in numbers(collection):
