@@ -116,11 +116,6 @@ class ShortReadError(OSError):
         super().__init__(f"{rel} {problem}")
         self.rel = rel
 
-    @classmethod
-    def before(cls, rel: str, stop: int) -> "ShortReadError":
-        """Of an object that ends before byte ``stop``."""
-        return cls(rel, f"ends before byte {stop}")
-
 
 def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[list[Range]]:
     """The ranges, each in one group; those of a group lie in one object, in order, at most ``gap_bytes`` apart.

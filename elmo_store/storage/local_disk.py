@@ -67,7 +67,7 @@ class LocalDisk:
                 for piece in pieces:
                     file.seek(piece.start)
                     if file.readinto(piece.into) < piece.into.nbytes:
-                        raise ShortReadError.before(rel, piece.stop)
+                        raise ShortReadError(rel, f"ends before byte {piece.stop}")
 
     def stat(self, rel: str) -> Listed | None:
         try:

@@ -72,7 +72,7 @@ class ObjectStore:
         fetched = self._fetch([group[0].rel for group in groups], [group[0].start for group in groups], stops)
         for group, stop, data in zip(groups, stops, fetched, strict=True):
             if len(data) < stop - group[0].start:
-                raise ShortReadError.before(group[0].rel, stop)
+                raise ShortReadError(group[0].rel, f"ends before byte {stop}")
             view = memoryview(data)
             for piece in group:
                 offset = piece.start - group[0].start

@@ -123,9 +123,7 @@ class ObstoreFileSystem(AbstractFileSystem):
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         """The bytes of an object, its last ``-start`` bytes, or those from ``start`` to ``end``; fewer where it ends before."""
-        return self._read(self._strip_protocol(path), start, end)
-
-    def _read(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        path = self._strip_protocol(path)
         if start is None and end is None:
             return self._call(_whole, path)
         if start is not None and start < 0 and end is None:
@@ -137,7 +135,7 @@ class ObstoreFileSystem(AbstractFileSystem):
 
         def read(path: str, start: int | None, end: int | None) -> Any:
             try:
-                return self._read(path, start, end)
+                return self.cat_file(path, start, end)
             except Exception as error:
                 return error
 

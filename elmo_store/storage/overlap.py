@@ -8,7 +8,6 @@ import os
 import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import product
 from typing import Any
 
@@ -22,16 +21,8 @@ from elmo_store.storage.filesystems import kind_of, open_filesystem
 from elmo_store.storage.location import Location
 
 LOCAL = "local"
+SAME, INSIDE, CONTAINS = "is the same as", "lies inside", "contains"
 Node = tuple[int, int]  # device and inode
-
-
-class Relation(Enum):
-    """Of the first of two locations to the second."""
-
-    APART = "has nothing to do with"
-    SAME = "is the same as"
-    INSIDE = "lies inside"
-    CONTAINS = "contains"
 
 
 @dataclass(frozen=True)
@@ -51,11 +42,11 @@ class ResolvedLocation:
     nodes: tuple[Node | None, ...] = ()
 
 
-def relation(first: ResolvedLocation, second: ResolvedLocation) -> Relation:
-    """How ``first`` lies to ``second``. Pure."""
+def relation(first: ResolvedLocation, second: ResolvedLocation) -> str | None:
+    """How ``first`` lies to ``second``, in words; None where they are apart. Pure."""
     if _is_below(first, second):
-        return Relation.SAME if _is_below(second, first) else Relation.INSIDE
-    return Relation.CONTAINS if _is_below(second, first) else Relation.APART
+        return SAME if _is_below(second, first) else INSIDE
+    return CONTAINS if _is_below(second, first) else None
 
 
 def _is_below(inner: ResolvedLocation, outer: ResolvedLocation) -> bool:
@@ -93,8 +84,8 @@ def check_apart(written: Location, reads: Iterable[Location]) -> None:
     for read in reads:
         for source, output in product(resolved_locations(read), outputs):
             overlap = relation(output, source)
-            if overlap is not Relation.APART and not (overlap is Relation.INSIDE and read.leaves_out):
-                raise OverlapError(f"{written.what} {output.shown}", overlap.value, f"{read.what} {source.shown}")
+            if overlap is not None and not (overlap == INSIDE and read.leaves_out):
+                raise OverlapError(f"{written.what} {output.shown}", overlap, f"{read.what} {source.shown}")
 
 
 def check_outside(written: Location, what: str, urls: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> None:
@@ -108,7 +99,7 @@ def check_outside(written: Location, what: str, urls: Iterable[str], storage_opt
             source = resolved(folder, storage_options)
             inside[folder] = any(_is_below(source, output) for output in outputs)
         if inside[folder]:
-            raise OverlapError(str(written), Relation.CONTAINS.value, f"{what} {url}")
+            raise OverlapError(str(written), CONTAINS, f"{what} {url}")
 
 
 def _innermost(filesystem: Any, path: str) -> tuple[Any, str]:
