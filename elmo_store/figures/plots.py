@@ -18,6 +18,7 @@ import numpy as np
 from elmo_store.figures import vectors
 from elmo_store.figures.gather import StoreFigures
 from elmo_store.figures.text import LENGTH_EDGES
+from elmo_store.format.layout import have_layers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,44 +33,32 @@ FONT = "DejaVu Sans"  # Matplotlib's own; the page shows its reader's
 LENGTHS_DRAWN = 0.99  # of the sentences
 
 
-@dataclass(frozen=True)
-class Picture:
-    """One drawn picture.
-
-    Attributes:
-        name, title: what it is called.
-        figure: Matplotlib's.
-        numbers: what is drawn, as rows of a table, its head first: for those who can't see the picture.
-    """
-
-    name: str
-    title: str
-    figure: "Figure"
-    numbers: tuple[tuple[str, ...], ...]
-
-    def svg(self) -> str:
-        """The picture as an SVG element, to stand in an HTML page: its ids begin with its name, its colours are variables."""
-        sink = io.StringIO()
-        with _style(self.name):
-            self.figure.savefig(sink, format="svg", metadata={"Date": None})
-        text = sink.getvalue()
-        text = text[text.index("<svg") :]
-        text = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', text)
-        text = re.sub(r'href="#([^"]+)"', rf'href="#{self.name}-\1"', text)
-        text = re.sub(r"url\(#([^)]+)\)", rf"url(#{self.name}-\1)", text)
-        text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-        text = text.replace(f"'{FONT}'", f"system-ui, '{FONT}'")
-        for colour, variable in VARIABLES.items():
-            text = text.replace(colour, f"var({variable}, {colour})")
-        return text.replace("<svg ", f'<svg role="img" aria-label="{html.escape(self.title)}; its numbers follow." ', 1)
+# Matplotlib's figure, and what is drawn as rows of a table, its head first: for those who can't see the picture.
+Drawn = tuple["Figure", list[tuple[str, ...]]]
 
 
-def draw(name: str, figures: StoreFigures) -> Picture:
+def draw(name: str, figures: StoreFigures) -> Drawn:
     """Draw one picture, which applies to the store. ImportError without Matplotlib."""
-    drawing = PICTURES[name]
     with _style(name):
-        figure, numbers = drawing.draw(figures)
-    return Picture(name, drawing.title, figure, tuple(map(tuple, numbers)))
+        return PICTURES[name].draw(figures)
+
+
+def svg(name: str, figure: "Figure") -> str:
+    """A picture as an SVG element, to stand in an HTML page: its ids begin with its name, its colours are variables."""
+    sink = io.StringIO()
+    with _style(name):
+        figure.savefig(sink, format="svg", metadata={"Date": None})
+    text = sink.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', text)
+    text = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", text)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = text.replace(f"'{FONT}'", f"system-ui, '{FONT}'")
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var({variable}, {colour})")
+    title = html.escape(PICTURES[name].title)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{title}; its numbers follow." ', 1)
 
 
 def _style(name: str) -> AbstractContextManager[None]:
@@ -93,9 +82,6 @@ def _axes(height: float = 2.6) -> tuple["Figure", "Axes"]:
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     return figure, figure.subplots()
-
-
-Drawn = tuple["Figure", list[tuple[str, ...]]]
 
 
 def _lengths(figures: StoreFigures) -> Drawn:
@@ -138,18 +124,19 @@ def _norms(figures: StoreFigures) -> Drawn:
 def _similarity(figures: StoreFigures) -> Drawn:
     """Two measures of how far a layer is of its context, each less what any two vectors have in common."""
     sample, manifest = figures.vectors, figures.manifest
-    views = vectors.views_of(sample.states, manifest.states, manifest.kind)
+    kind = manifest.kind if have_layers(manifest.states) else "mix"  # of some states alone no layers can be made
+    names, views = vectors.layer_names(manifest.states, kind), vectors.layers_of(sample.states, kind).swapaxes(0, 1)
     occurrences = list(vectors.occurrences(sample.token).values())
     rows = []
-    for name, values in views.items():
+    for name, values in zip(names, views, strict=True):
         alike, within = vectors.self_similarity(values, occurrences), vectors.intra_sentence_similarity(values, sample.sentence)
         rows.append((name, vectors.anisotropy(values), alike, within))
     figure, axes = _axes()
     numbers = np.array([row[1:] for row in rows])  # [views, 3]
     for column, label in ((1, "word's occurrences"), (2, "word and sentence")):
         axes.plot(numbers[:, column] - numbers[:, 0], "-o", color=SERIES[column - 1], label=label)
-    axes.set_xticks(np.arange(len(views)), list(views))
-    axes.set_xlim(-0.3, len(views) - 0.7)
+    axes.set_xticks(np.arange(len(names)), names)
+    axes.set_xlim(-0.3, len(names) - 0.7)
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.set_ylabel("cosine minus anisotropy")
     figure.legend(loc="outside upper right", ncols=2)

@@ -1,7 +1,4 @@
-"""Figures of vectors: pure functions over arrays, every row a token.
-
-A *view* is one vector a token: a layer of a biLM, or one weight set of a mixed store: name → [n, d].
-"""
+"""Figures of vectors: pure functions over arrays, every row a token."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +6,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.format.layout import have_layers
 from elmo_store.mixing.scalar_mix import layers_of_states
 
 Float = npt.NDArray[np.float32]
@@ -17,18 +13,15 @@ Int = npt.NDArray[np.int64]
 OFTEN = 8  # occurrences that a word needs to be measured
 
 
-def views_of(states: npt.NDArray[Any], names: Sequence[str], kind: str) -> dict[str, Float]:
-    """The views of rows [n, len(names), p] of a store: its layers, its states where it has a few of them, or its weight sets."""
+def layers_of(states: npt.NDArray[Any], kind: str) -> Float:
+    """The layers of tokens' states [n, S, p]: [n, L+1, 2p]; of a mixed store the weight sets as they are, [n, S, channels]."""
     values = states.astype(np.float32)
-    if kind == "mix" or not have_layers(names):
-        return {name: values[:, index] for index, name in enumerate(names)}
-    layers = layers_of_states(values)  # [n, L+1, 2p]
-    return {layer_name(layer): layers[:, layer] for layer in range(layers.shape[1])}
+    return values if kind == "mix" else layers_of_states(values)
 
 
-def layer_name(layer: int) -> str:
-    """What pictures call a layer."""
-    return "layer 0 (x)" if layer == 0 else f"layer {layer}"
+def layer_names(states: Sequence[str], kind: str) -> list[str]:
+    """What pictures call the layers of `layers_of`."""
+    return list(states) if kind == "mix" else ["layer 0 (x)", *(f"layer {layer}" for layer in range(1, len(states) // 2 + 1))]
 
 
 def unit(vectors: Float) -> Float:

@@ -7,28 +7,14 @@ numbers a row, and no row is ever mixed.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
-from elmo_store.figures.vectors import Float, Int, layer_name
-from elmo_store.mixing.scalar_mix import layers_of_states
+from elmo_store.figures.vectors import Float, Int, layers_of
 
 GRAM_ROWS = 1024
 TINY = np.float32(1e-12)  # below it a vector has no direction
-
-
-def layers_of(states: npt.NDArray[Any], kind: str) -> Float:
-    """The layers of tokens' states [n, S, p]: [n, L+1, 2p]; of a mixed store the weight sets as they are, [n, S, channels]."""
-    values = states.astype(np.float32)
-    return values if kind == "mix" else layers_of_states(values)
-
-
-def layer_names(states: Sequence[str], kind: str) -> list[str]:
-    """What the layers of `layers_of` are called."""
-    return list(states) if kind == "mix" else [layer_name(layer) for layer in range((len(states) + 1) // 2)]
 
 
 class RowSample:

@@ -9,12 +9,12 @@ import numpy as np
 
 from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
-from elmo_store.figures.vectors import Float, Int
+from elmo_store.figures.vectors import Float, Int, layer_names, layers_of
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Labels, grouping_fields, labelled, values_at
-from pipeline.explore.neighbours import RowSample, layer_names, layers_of
+from pipeline.explore.neighbours import RowSample
 from pipeline.explore.scores import scored_mixes
 from pipeline.explore.search import find
 from pipeline.explore.senses import word_map
@@ -235,20 +235,17 @@ class ExplorerService:
 
     def _points(self, indices: Int, **columns: str) -> list[dict[str, Any]]:
         """Tokens of the sample in their context; ``columns``: of the store, by the names that their values get."""
-        points = [self._context(index) for index in indices.tolist()]
+        text, points = self._ready().text, []
+        for index in indices.tolist():
+            before, word, after = text.context(index, CONTEXT)
+            row, number, position = (int(column[index]) for column in (text.row, text.sentence, text.position))
+            token = position - int(self._store.boundaries)
+            points.append({"row": row, "sentence": number, "token": token, "before": before, "word": word, "after": after})
         sentences, tokens = ([point[name] for point in points] for name in ("sentence", "token"))
         for name, column in columns.items():
             for point, value in zip(points, values_at(self._store, column, sentences, tokens), strict=True):
                 point[name] = value
         return points
-
-    def _context(self, index: int) -> dict[str, Any]:
-        """A token of the sample: its row, its sentence's number, its position there, and the words beside it."""
-        text = self._ready().text
-        before, word, after = text.context(index, CONTEXT)
-        row, number, position = (int(column[index]) for column in (text.row, text.sentence, text.position))
-        token = position - int(self._store.boundaries)
-        return {"row": row, "sentence": number, "token": token, "before": before, "word": word, "after": after}
 
     def _norms(self, states: Any) -> list[list[float]]:
         """[tokens][layers]."""

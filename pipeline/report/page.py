@@ -94,13 +94,12 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
         drawing = plots.PICTURES[name]
         if not drawing.applies(figures):
             continue
-        picture = plots.draw(name, figures)
-        numbers = table(picture.numbers[1:], picture.numbers[0])
+        figure, (head, *rows) = plots.draw(name, figures)
         drawn.append(
-            f"<figure><h3>{html.escape(drawing.title)}</h3>{picture.svg()}"
+            f"<figure><h3>{html.escape(drawing.title)}</h3>{plots.svg(name, figure)}"
             f"<figcaption><p><b>Expected:</b> {html.escape(drawing.expected)}.</p>"
             f"<p><b>A bad sign:</b> {html.escape(drawing.bad_sign)}.</p></figcaption>"
-            f"<details><summary>the numbers</summary>{numbers}</details></figure>"
+            f"<details><summary>the numbers</summary>{table(rows, head)}</details></figure>"
         )
     return "\n".join(drawn)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.errors import StoreReplacedError
 from elmo_store.figures.gather import VectorSample
-from elmo_store.figures.vectors import unit
+from elmo_store.figures.vectors import layers_of, unit
 from pipeline.explore import service as explorer
-from pipeline.explore.neighbours import RowSample, layers_of
+from pipeline.explore.neighbours import RowSample
 from pipeline.explore.senses import silhouette, word_map
 from pipeline.explore.service import ExplorerService, embed_own
 from pipeline.jobs.output import clear

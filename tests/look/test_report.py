@@ -101,9 +101,9 @@ def test_vectors_come_first_then_text_and_job(report: str) -> None:
 
 def test_a_length_is_drawn_as_how_many_sentences_have_it(hostile_store: Path) -> None:
     figures = gather.gather(elmo_store.open(hostile_store))
-    picture = plot.draw("lengths", figures)
-    assert all(row[1] != "0" for row in picture.numbers)  # bins of nothing are no rows
-    (bars,) = picture.figure.axes[0].patches
+    figure, numbers = plot.draw("lengths", figures)
+    assert all(row[1] != "0" for row in numbers)  # bins of nothing are no rows
+    (bars,) = figure.axes[0].patches
     heights, edges, _ = bars.get_data()  # type: ignore[attr-defined]
     assert (heights * (edges[1:] - edges[:-1])).sum() == figures.text.lengths[: len(heights)].sum()
     assert heights[list(edges).index(8)] == figures.text.lengths[4] / 8  # of 8 to 15 tokens
