@@ -166,10 +166,16 @@ class Writing:
             self._files[rel] = ObjectRecord(rel, os.path.getsize(path), Root(self._stage).crc32c(rel))
         if self.place.renamed:
             return
+        root = self.place.root
         self._remove_replaced()
-        self._put_record(self.place.root, {}, complete=False)
+        self._put_record(root, {}, complete=False)
         for rel in names:
-            self._take_name(rel)
+            self._holder.check()
+            path = self.path(rel)
+            taken = root.put_new(rel, Path(path))
+            os.remove(path)
+            if not taken and not self.place.holds(self._files[rel]):  # a put whose answer was lost has put the same bytes
+                raise ExportRefusedError(f"{root.url(rel)} was put there while this export was written: give another output")
 
     def finish(self, left_out: Mapping[str, int]) -> None:
         """Complete the record, and rename the place where it is renamed. LeaseLostError.
@@ -201,11 +207,3 @@ class Writing:
         if self._replaced is not None:
             self.place.root.remove(*self._replaced, self.place.record_name)
         self._replaced = None
-
-    def _take_name(self, rel: str) -> None:
-        place, path = self.place, self.path(rel)
-        self._holder.check()
-        taken = place.root.put_new(rel, Path(path))
-        os.remove(path)
-        if not taken and not place.holds(self._files[rel]):  # a put whose answer was lost has put the same bytes
-            raise ExportRefusedError(f"{place.root.url(rel)} was put there while this export was written: give another output")

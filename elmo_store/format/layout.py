@@ -156,16 +156,8 @@ shard_marker = (SHARDS + "/{:05d}.json").format  # says that a shard is written
 part_group_marker = (PART_GROUPS + "/{:05d}.json").format  # says that the parts of a group are written
 ids_marker = (IDS + "/{:05d}.json").format  # says that a run of id tables is written
 version = (VERSIONS + "/{:08d}.json").format  # a version of a collection
-
-
-def member(name: str) -> str:
-    """The folder of a collection's member."""
-    return f"{MEMBERS}/{name}"
-
-
-def scale_column(state: str) -> str:
-    """Column of the Parquet form of an int8 store with what the vectors of ``state`` are multiplied by."""
-    return f"{state}_scale"
+member = (MEMBERS + "/{}").format  # the folder of a collection's member
+scale_column = "{}_scale".format  # of the Parquet form of an int8 store: what the vectors of a state are multiplied by
 
 
 def check_scale_columns(states: Sequence[str]) -> None:

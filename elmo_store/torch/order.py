@@ -34,14 +34,12 @@ def epoch_runs(edges: Int64, *, shuffle: bool, seed: int, epoch: int, mixed_shar
     shards = random.permutation(len(edges) - 1) if shuffle else np.arange(len(edges) - 1)
     runs: list[Run] = []
     for start in range(0, len(shards), mixed_shards):
-        window = [run for shard in shards[start : start + mixed_shards] for run in _cut(int(edges[shard]), int(edges[shard + 1]))]
+        window: list[Run] = []
+        for shard in shards[start : start + mixed_shards]:
+            stop = int(edges[shard + 1])
+            window += [(first, min(stop, first + RUN_SENTENCES)) for first in range(int(edges[shard]), stop, RUN_SENTENCES)]
         runs += [window[i] for i in random.permutation(len(window))] if shuffle else window
     return runs
-
-
-def _cut(first: int, stop: int) -> Iterator[Run]:
-    for start in range(first, stop, RUN_SENTENCES):
-        yield start, min(stop, start + RUN_SENTENCES)
 
 
 def share(runs: Sequence[Run], part: int, parts: int, uneven: Uneven) -> list[Run]:
