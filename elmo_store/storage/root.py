@@ -35,15 +35,12 @@ class Owner(Protocol):
 
     def opens(self) -> None:
         """Called when this process first uses a root of this owner."""
-        ...
 
     def confirm(self, rel: str | None) -> None:
         """Raise unless the owner may put the object ``rel`` now; None: remove something."""
-        ...
 
     def count_retry(self) -> None:
         """Called by any thread when a call of this root's storage is retried."""
-        ...
 
 
 @dataclass(frozen=True)

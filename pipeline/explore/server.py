@@ -67,7 +67,8 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
     guard = Middleware(BaseHTTPMiddleware, dispatch=_guard(token, hosts))
-    handlers = dict.fromkeys((ValueError, ArithmeticError, LookupError, StoreError, OSError), _refused)
+    refused = (ValueError, ArithmeticError, LookupError, StoreError, OSError)
+    handlers: dict[Any, Any] = dict.fromkeys(refused, lambda _, error: JSONResponse({"error": str(error)}, 400))
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
@@ -85,10 +86,6 @@ def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Await
         return response
 
     return dispatch
-
-
-def _refused(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 400)
 
 
 def server(service: ExplorerService, token: str, listener: socket.socket) -> uvicorn.Server:
