@@ -22,6 +22,7 @@ from elmo_store.format.markers import (
     checksum,
     marked,
     object_fault,
+    path_of,
     read_marker,
     stamped_objects,
 )
@@ -121,7 +122,7 @@ class _Check:
             wanted, actual = getattr(m.checksums, name), checksum(markers)
             if actual != wanted:
                 self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
-        self._check_strays({record.path for record in (*records, *m.objects)} | {marker.path for marker in named})
+        self._check_strays({record.path for record in (*records, *m.objects)} | set(map(path_of, named)))
         self._root.confirm(now=True)  # otherwise these are faults of two stores
         sizes = (m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, self._by_size)
         return VerifyReport(*sizes, tuple(self._faults))

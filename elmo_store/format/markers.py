@@ -9,7 +9,7 @@ hash at the marker's end covers both.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import islice
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -63,11 +63,6 @@ class ShardMarker:
     plan: str = ""
     stats: Stats = field(default_factory=dict)
 
-    @property
-    def path(self) -> str:
-        """Where it stands."""
-        return layout.shard_marker(self.shard)
-
 
 @dataclass(frozen=True)
 class PartRange:
@@ -92,11 +87,6 @@ class PartGroupMarker:
     plan: str = ""
     stats: Stats = field(default_factory=dict)
 
-    @property
-    def path(self) -> str:
-        """Where it stands."""
-        return layout.part_group_marker(self.stretch)
-
 
 @dataclass(frozen=True)
 class IdsMarker:
@@ -111,19 +101,19 @@ class IdsMarker:
     plan: str = ""
     stats: Stats = field(default_factory=dict)
 
-    @property
-    def path(self) -> str:
-        """Where it stands."""
-        return layout.ids_marker(self.number)
-
 
 AnyMarker = ShardMarker | PartGroupMarker | IdsMarker
 M = TypeVar("M", bound=AnyMarker)
 
 
+def path_of(marker: AnyMarker) -> str:
+    """Where a marker stands, by its number, which is its first field."""
+    return type(marker).at(getattr(marker, fields(marker)[0].name))
+
+
 def write_marker(root: Root, marker: AnyMarker) -> None:
     """Put a marker: the last thing that is written of what it names."""
-    root.put(marker.path, sealed(asdict(marker)))
+    root.put(path_of(marker), sealed(asdict(marker)))
 
 
 def sealed(value: Mapping[str, Any], indent: int | None = 2) -> bytes:
@@ -163,8 +153,8 @@ def read_marker(root: Root, kind: type[M], number: int) -> M | None:
         marker = converted(value, kind)
     except ValueError as error:
         raise ShardCorruptError(f"{root.url(rel)} is not a marker ({error}): remove it and run the job again") from error
-    if marker.path != rel:
-        raise ShardCorruptError(f"{root.url(rel)} is a copy of {marker.path}: remove it and run the job again")
+    if path_of(marker) != rel:
+        raise ShardCorruptError(f"{root.url(rel)} is a copy of {path_of(marker)}: remove it and run the job again")
     return marker
 
 

@@ -24,6 +24,7 @@ from elmo_store.format.markers import (
     PartGroupMarker,
     ShardMarker,
     checksum_of_runs,
+    path_of,
     read_marker,
     run_digest,
     stamped_fault,
@@ -186,7 +187,7 @@ def _end_run(root: Root, waits: bool = False) -> None:
 
 def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -> None:
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
-    known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
+    known = set(map(path_of, markers)) | {record.path for marker in markers for record in marker.objects}
     folders = (layout.SENTENCES, layout.SENTENCE_IDS, layout.SENTENCE_TEXTS, layout.REJECTS, layout.PART_GROUPS, layout.IDS)
     found = [rel for folder in (*folders, f"{layout.ZARR}/sentence_start/c") for rel in root.list(folder)]
     root.remove(*[rel for rel in found if layout.is_ours(rel) and rel not in known])
