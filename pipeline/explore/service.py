@@ -235,7 +235,7 @@ class ExplorerService:
 
     def _points(self, indices: Int, **columns: str) -> list[dict[str, Any]]:
         """Tokens of the sample in their context; ``columns``: of the store, by the names that their values get."""
-        text, points = self._ready().text, []
+        text, points = self._ready().text, list[dict[str, Any]]()
         for index in indices.tolist():
             before, word, after = text.context(index, CONTEXT)
             row, number, position = (int(column[index]) for column in (text.row, text.sentence, text.position))
