@@ -263,15 +263,8 @@ def write_part_group(
 
 
 def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
-    records = view.records(numbers)
-    columns = {name: [getattr(record, name) for record in records] for name in ("id", "source", "position", "first_row")}
-    columns["sentence"] = [record.index for record in records]
-    columns["n_tokens"] = [len(record.tokens) for record in records]
-    columns["tokens"] = [record.tokens for record in records]
-    table, others = pa.table(columns, schema=layout.SENTENCES_SCHEMA), view.table(numbers, more)
-    for name in more:
-        table = table.append_column(others.field(name), others[name])
-    return table
+    table = view.table(numbers, [*layout.SENTENCES_SCHEMA.names, *more]).combine_chunks()
+    return table.cast(pa.schema([*layout.SENTENCES_SCHEMA, *(table.field(name) for name in more)]))
 
 
 def write_ids(root: Root, view: Readable) -> IdsMarker:
