@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.characters import BOS, EOS
+from model.engine.planning.sequences import Sequences
 from model.errors import TrainingError
 
 EOS_TYPE = 0
@@ -114,10 +115,8 @@ def reverse_sentences(types: Types, starts: npt.NDArray[np.int64]) -> Types:
 def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int, epoch: int) -> tuple[Types, npt.NDArray[np.int64]]:
     """The sentences in another order, the same for equal seeds and epochs."""
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(len(starts) - 1)
-    lengths = np.diff(starts)[order]
-    new_starts = np.concatenate(([0], np.cumsum(lengths)))
-    source = np.repeat(starts[order] - new_starts[:-1], lengths) + np.arange(len(types))
-    return types[source], new_starts
+    shuffled = Sequences.cut(types, starts[order], np.diff(starts)[order])
+    return shuffled.words, shuffled.offsets
 
 
 @dataclass(frozen=True, eq=False)

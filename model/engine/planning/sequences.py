@@ -97,12 +97,8 @@ def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray) -> tupl
     begin, end, first, stop = sentences.offsets[:-1][wanted], sentences.offsets[1:][wanted], first[wanted], stop[wanted]
     count = stop - first
     row = np.cumsum(count) - count
-    words, reversed_words = sentences.words, np.ascontiguousarray(sentences.words[::-1])
-
-    def side(base: WordArray, begin: IntArray, length: IntArray, first: IntArray, row: IntArray, row_step: int) -> Rows:
-        sequences, index = _distinct(base, begin, length)
-        return Rows(sequences, index, first, row, count, row_step)
-
-    forward = side(words, begin, stop, first, row, 1)
-    backward = side(reversed_words, len(words) - end, end - begin - first, end - begin - stop, row + count - 1, -1)
+    words = sentences.words
+    forward = Rows(*_distinct(words, begin, stop), first, row, count, 1)
+    sequences, index = _distinct(np.ascontiguousarray(words[::-1]), len(words) - end, end - begin - first)
+    backward = Rows(sequences, index, end - begin - stop, row + count - 1, count, -1)
     return forward, backward, words[ranges(begin + first, count)]
