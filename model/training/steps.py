@@ -1,4 +1,4 @@
-"""The two parts of a training step, word vectors and directions, forward and backward; on a GPU a direction is a CUDA graph.
+"""What a direction does in a training step, forward and backward; on a GPU it is a CUDA graph.
 
 A step of the recurrence is less work for a GPU than its launches are for the host, and there are hundreds of them: captured
 once, a batch is one launch a direction (`python -m benchmarks.train --device cuda`).
@@ -12,28 +12,9 @@ import torch
 from torch import Tensor
 
 from model.training import softmax
-from model.training.network import Network, table_rows
+from model.training.network import Network
 
 State = list[tuple[Tensor, Tensor]]  # layer → (h [B, p], c [B, d])
-
-
-class CharacterCnn:
-    """What the directions read, [2, T, B, p], and the gradients of the character CNN's parameters."""
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._parameters = {name: value for name, value in network.parameters.items() if not name.startswith("lstm.")}
-
-    def forward(self, characters: Tensor, inputs: Tensor) -> Tensor:
-        """Characters int16 [n, 50], on the CPU, and inputs int64 [2, T, B], places among these words → [2, T, B, p]."""
-        self._read = table_rows(self._network.word_vectors(characters), inputs)
-        return self._read.detach()
-
-    def backward(self, d_read: Tensor) -> dict[str, Tensor]:
-        """The gradient of what `forward` returned last → that of each parameter."""
-        gradients = torch.autograd.grad(self._read, list(self._parameters.values()), d_read)
-        # Fused optimisers read gradients as if they lay as their parameters do.
-        return {name: part.contiguous() for name, part in zip(self._parameters, gradients, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +38,13 @@ class DirectionResult:
     sampled: softmax.SampledLoss  # the loss, and the gradients of the softmax's rows
 
 
+def gradients(computed: Tensor, tensors: dict[str, Tensor], upstream: Tensor) -> dict[str, Tensor]:
+    """The gradient of each of the tensors that something was computed from, by its own gradient ``upstream``."""
+    parts = torch.autograd.grad(computed, list(tensors.values()), upstream)
+    # Fused optimisers read gradients as if they lay as their parameters do.
+    return {name: part.contiguous() for name, part in zip(tensors, parts, strict=True)}
+
+
 def direction_step(network: Network, direction: str, rows: softmax.SoftmaxRows, batch: DirectionBatch) -> DirectionResult:
     """Forward and backward of "fwd" or "bwd"; nothing is changed."""
     read = batch.read.detach().requires_grad_()
@@ -64,10 +52,8 @@ def direction_step(network: Network, direction: str, rows: softmax.SoftmaxRows, 
     flat, targets, weights = h.detach().view(-1, h.shape[2]), batch.targets.flatten(), batch.weights.flatten()
     sampled = softmax.sampled_loss(flat, targets, weights, rows.weight, rows.bias, batch.negatives)
     own = {name: value for name, value in network.parameters.items() if name.startswith(f"lstm.{direction}")}
-    upstream = (sampled.dh / weights.sum()).view_as(h)
-    d_read, *gradients = torch.autograd.grad(h, [read, *own.values()], upstream)
-    # Fused optimisers read gradients as if they lay as their parameters do.
-    return DirectionResult(d_read, {name: part.contiguous() for name, part in zip(own, gradients, strict=True)}, carried, sampled)
+    found = gradients(h, {"read": read} | own, (sampled.dh / weights.sum()).view_as(h))
+    return DirectionResult(found.pop("read"), found, carried, sampled)
 
 
 class GraphedDirection:

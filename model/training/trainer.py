@@ -20,8 +20,8 @@ from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
 from model.training import softmax
 from model.training.corpus import FIRST_WORD, Corpus, Epoch, TrainingBatch
-from model.training.network import Network, initial_parameters
-from model.training.steps import CharacterCnn, DirectionBatch, DirectionResult, GraphedDirection, State
+from model.training.network import Network, initial_parameters, table_rows
+from model.training.steps import DirectionBatch, DirectionResult, GraphedDirection, State, gradients
 
 RISE = 0.1  # share of a run over which the rate rises at most
 FALL = 0.25  # share of a run over which the rate falls to zero at its end
@@ -99,7 +99,6 @@ class Trainer:
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
-        self._words = CharacterCnn(self.network)
         self._directions = [GraphedDirection(self.network, name, self.rows) for name in DIRECTIONS]
 
     @classmethod
@@ -159,11 +158,13 @@ class Trainer:
         negatives = prepared.negatives.to(device)
         inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
         rows, row_of = prepared.rows.to(device), prepared.row_of.to(device)
-        read = self._words.forward(prepared.characters, inputs)  # [2, T, B, p]
+        vectors = table_rows(self.network.word_vectors(prepared.characters), inputs)  # [2, T, B, p]
+        read = vectors.detach()
         results = self._both([DirectionBatch(read[k], self.states[k], targets[k], weights[k], negatives) for k in range(2)])
         self.states = [result.state for result in results]
-        gradients = self._words.backward(torch.stack([result.d_read for result in results]))
-        for name, gradient in (gradients | results[0].gradients | results[1].gradients).items():
+        cnn = {name: value for name, value in self.network.parameters.items() if not name.startswith("lstm.")}
+        of_cnn = gradients(vectors, cnn, torch.stack([result.d_read for result in results]))
+        for name, gradient in (of_cnn | results[0].gradients | results[1].gradients).items():
             self.network.parameters[name].grad = gradient
         forward, backward = self._change_network(factor, [result.sampled.loss for result in results])
         self.progress.batches += 1
