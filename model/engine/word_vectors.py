@@ -27,6 +27,16 @@ Ids = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
 
+def merged_convolutions(tensors: Mapping[str, Tensor], options: BiLMOptions) -> tuple[Tensor, Tensor, Tensor]:
+    """All convolutions as one of the greatest width w: weight [filters, w · chars], bias and width of each filter [filters]."""
+    names = [f"conv{i}" for i in range(len(options.filters))]
+    widest = max(width for width, _ in options.filters)
+    weights = [tensors[f"{name}.weight"] for name in names]  # [f, chars, width] each
+    weight = torch.cat([F.pad(part, (0, widest - part.shape[2])) for part in weights]).transpose(1, 2).flatten(1)
+    bias = torch.cat([tensors[f"{name}.bias"] for name in names])
+    return weight, bias, torch.cat([torch.full((count,), width, device=bias.device) for width, count in options.filters])
+
+
 class WordVectors:
     """Character CNN with packed weights; blocks of words in, rows of x out.
 
@@ -54,17 +64,8 @@ class WordVectors:
         self._device = self._embed.device
         self.words_per_block = rows = words_per_block
         self.width = options.projection_dim
-        chars = options.char_embedding_dim
-        weight = torch.zeros(options.n_filters, self._widest, chars, device=self._device)  # [filters, widest, chars]
-        bias, widths = [], []
-        row = 0
-        for i, (width, count) in enumerate(options.filters):
-            weight[row : row + count, :width] = tensors[f"conv{i}.weight"].transpose(1, 2)
-            bias.append(tensors[f"conv{i}.bias"])
-            widths += [width] * count
-            row += count
-        self._filter_width = torch.tensor(widths, device=self._device)  # [filters]
-        self._conv = PackedLinear(weight.flatten(1), torch.cat(bias), torch.float32, rows * 16, packed)
+        weight, bias, self._filter_width = merged_convolutions(tensors, options)
+        self._conv = PackedLinear(weight, bias, torch.float32, rows * 16, packed)
         self._highways = [
             PackedLinear(
                 torch.cat([tensors[f"highway{k}.carry.weight"], tensors[f"highway{k}.transform.weight"]]),

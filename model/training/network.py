@@ -8,7 +8,6 @@ a third of this speed.
 
 import logging
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -22,6 +21,7 @@ from model.bilm import FORGET_BIAS, highway
 from model.characters import PADDING_ID
 from model.engine.cell import kernel_module
 from model.engine.products import PackedLinear
+from model.engine.word_vectors import merged_convolutions
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training import cell
@@ -70,11 +70,9 @@ class Network:
 
     def word_vectors(self, characters: Tensor) -> Tensor:
         """x [n, p] in `dtype` of words given as ids [n, 50] on the CPU; equal to `model.bilm.char_cnn`."""
-        n_conv = len(self.options.filters)
-        weights = [self.parameters[f"conv{i}.weight"] for i in range(n_conv)]
-        bias = torch.cat([self.parameters[f"conv{i}.bias"] for i in range(n_conv)])
+        weight, bias, widths = merged_convolutions(self.parameters, self.options)
         activate = torch.relu if self.options.activation == "relu" else torch.tanh
-        pooled = convolve(characters, self.parameters["char_embed"], weights)  # [n, filters]
+        pooled = convolve(characters, self.parameters["char_embed"], weight, widths)  # [n, filters]
         x = activate(pooled + bias).to(self.dtype)
         tensors = {n: value.to(self.dtype) for n, value in self.parameters.items() if n.startswith(("highway", "proj"))}
         for k in range(self.options.n_highway):
@@ -103,7 +101,7 @@ class Network:
         return BiLMWeights(self.options, {name: value.detach().float().cpu().clone() for name, value in self.parameters.items()})
 
 
-def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor]) -> Tensor:
+def convolve(characters: Tensor, char_embed: Tensor, weight: Tensor, widths: Tensor) -> Tensor:
     """The largest product of each filter over all windows of words [n, 50], bias and activation not applied → [n, Σf].
 
     A window of nothing but padding stands for all others of that kind: one more than the longest word's characters are looked at.
@@ -111,18 +109,15 @@ def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor]) 
     Args:
         characters: on the CPU.
         char_embed: [262, d_char].
-        weights: of each convolution, [f, d_char, width].
+        weight, widths: as of `merged_convolutions`.
     """
-    length, widest = characters.shape[1], max(weight.shape[2] for weight in weights)
+    length, widest = characters.shape[1], weight.shape[1] // char_embed.shape[1]
     windows = min(length, int((characters != PADDING_ID).sum(1).max()) + 1)
-    # All convolutions as one of the greatest width w, [f, w · d_char].
-    merged = torch.cat([F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]).transpose(1, 2).flatten(1)
     over = max(0, windows + widest - 1 - length)  # ids that the last windows want behind a word's end
     ids = F.pad(characters[:, : windows + widest - 1].long(), (0, over), value=PADDING_ID).to(char_embed.device)
-    products = table_rows(char_embed, ids.unfold(1, widest, 1)).flatten(2) @ merged.t()  # [n, windows, f]
+    products = table_rows(char_embed, ids.unfold(1, widest, 1)).flatten(2) @ weight.t()  # [n, windows, f]
     if over:
-        last = torch.cat([torch.full((len(part),), length - part.shape[2], device=ids.device) for part in weights])  # [f]
-        products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > last, -torch.inf)
+        products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > length - widths, -torch.inf)
     return products.amax(1)
 
 
