@@ -72,14 +72,19 @@ def of_memmap(rows: Any, starts: Any) -> Reader:
     return Reader(lambda number: np.array(rows[starts[number] : starts[number + 1]]), many, scan)
 
 
-def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
-    """Hugging Face datasets: a row per sentence, its numbers one list of a mapped file."""
+def arrow_rows(folder: Path, rows: Any, starts: Any, **columns: Any) -> Any:
+    """A dataset of Hugging Face: a row per sentence, its numbers one list of a mapped file."""
     import datasets
 
     if not folder.exists():
         lists = pa.LargeListArray.from_arrays(np.asarray(starts) * rows[0].size, pa.array(np.asarray(rows).reshape(-1)))
-        datasets.Dataset(pa.table({"states": lists})).save_to_disk(folder)
-    table = datasets.load_from_disk(str(folder)).with_format("arrow")
+        datasets.Dataset(pa.table({**columns, "states": lists})).save_to_disk(folder)
+    return datasets.load_from_disk(str(folder))
+
+
+def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
+    """Hugging Face datasets."""
+    table = arrow_rows(folder, rows, starts).with_format("arrow")
 
     def read(key: int | slice | list[int]) -> Any:
         return np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table[key].column("states").chunks])
@@ -182,37 +187,23 @@ def _drained(items: Iterable[object]) -> None:
     deque(items, maxlen=0)
 
 
-class MappedDataset(Dataset[Any]):
-    """Sentences of an array of rows, padded as `collate` does."""
+class Sentences(Dataset[Any]):
+    """``LOADED`` sentences that a function reads by number, padded as `collate` does."""
 
-    def __init__(self, rows: Any, starts: Any) -> None:
-        self.rows, self.starts = rows, starts
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, number: int) -> torch.Tensor:
-        return torch.from_numpy(np.array(self.rows[self.starts[number] : self.starts[number + 1]]))
-
-
-class ArrowDataset(Dataset[Any]):
-    """Sentences and their tokens of Hugging Face datasets, padded as `collate` does."""
-
-    def __init__(self, folder: Path, store: stores.Store, rows: Any, starts: Any) -> None:
-        import datasets
-
-        if not folder.exists():
-            lists = pa.LargeListArray.from_arrays(np.asarray(starts) * rows[0].size, pa.array(np.asarray(rows).reshape(-1)))
-            tokens = store.sentences(columns=["tokens"])["tokens"]
-            datasets.Dataset(pa.table({"tokens": tokens, "states": lists})).save_to_disk(folder)
-        self.table, self.shape = datasets.load_from_disk(str(folder)).with_format("numpy"), rows.shape[1:]
+    def __init__(self, read: Callable[[int], Any]) -> None:
+        self.read = read
 
     def __len__(self) -> int:
-        return len(self.table)
+        return LOADED
 
     def __getitem__(self, number: int) -> torch.Tensor:
-        row = self.table[number]  # the tokens too
-        return torch.from_numpy(row["states"].reshape(-1, *self.shape))
+        return torch.from_numpy(self.read(number))
+
+
+def arrow_sentences(folder: Path, store: stores.Store, rows: Any, starts: Any) -> Sentences:
+    """Sentences and their tokens of Hugging Face datasets."""
+    table = arrow_rows(folder, rows, starts, tokens=store.sentences(columns=["tokens"])["tokens"]).with_format("numpy")
+    return Sentences(lambda number: table[number]["states"].reshape(-1, *rows.shape[1:]))  # the row is read with its tokens
 
 
 def loader(folder: Path) -> None:
@@ -224,7 +215,8 @@ def loader(folder: Path) -> None:
         store, others = made[0], dict[str, Any]()
         if n_stores == 1:
             rows, starts = mapped_rows(folder, store)
-            others = {"memmap": MappedDataset(rows, starts), "datasets": ArrowDataset(folder / "arrow-text", store, rows, starts)}
+            others = {"memmap": Sentences(of_memmap(rows, starts).one)}
+            others["datasets"] = arrow_sentences(folder / "arrow-text", store, rows, starts)
         elif (folder / "loaded").exists():
             store = stores.open(folder / "loaded")
         else:
