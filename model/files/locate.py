@@ -58,10 +58,11 @@ def _reaching(url: str, filesystem: Any) -> Iterator[None]:
         ) from error
 
 
-def _ask_why(filesystem: Any, path: str) -> None:
-    """Raise what keeps a filesystem from saying that something is there; ``exists`` and ``isfile`` take any failure for a no."""
+def _missing(filesystem: Any, path: str, what: str) -> UnknownModelError:
+    """The error where nothing is; raises what keeps a filesystem from saying: ``exists`` and others take any failure for a no."""
     with suppress(FileNotFoundError):
         TranslatingCalls(filesystem).info(path)
+    return UnknownModelError(f"there is no {what}")
 
 
 def fetch(url: str) -> Path:
@@ -69,8 +70,7 @@ def fetch(url: str) -> Path:
     filesystem, path = _filesystem(url)
     with _reaching(url, filesystem):
         if not filesystem.isfile(path):
-            _ask_why(filesystem, path)
-            raise UnknownModelError(f"there is no file {url}")
+            raise _missing(filesystem, path, f"file {url}")
         return _fetch(filesystem, path)
 
 
@@ -99,16 +99,14 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
         raise WeightsError(f"{folder_or_url} is a zip: unpack it and name the folder")
     if suffix in (".safetensors", ".hdf5"):
         if not filesystem.exists(path):
-            _ask_why(filesystem, path)
-            raise UnknownModelError(f"there is no file {folder_or_url}")
+            raise _missing(filesystem, path, f"file {folder_or_url}")
         # X_weights….hdf5 has X_options.json beside it, as published, or options.json
         beside = (re.sub(r"weights[^/]*$", "options.json", name), "options.json")
         candidates = [posixpath.join(folder, other) for other in beside if other != name]
         return path, next((candidate for candidate in candidates if filesystem.exists(candidate)), None)
     names = _names(filesystem, path)
     if not names and not filesystem.isdir(path):
-        _ask_why(filesystem, path)
-        raise UnknownModelError(f"there is no folder {folder_or_url}")
+        raise _missing(filesystem, path, f"folder {folder_or_url}")
     weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
     if weights is None:
         if kind := foreign_kind(names):
