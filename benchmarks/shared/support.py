@@ -4,14 +4,13 @@ import argparse
 import math
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -100,15 +99,6 @@ def working_folder(kept: Path | None = None) -> Iterator[Path]:
         folder = kept or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
-
-
-def fast_server(folder: Path) -> AbstractContextManager[str]:
-    """The URL of a bucket on loopback: versitygw's over ``folder`` (PATH or VERSITYGW), which is fast enough, or moto's."""
-    from tests.s3_server import server
-
-    program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
-    print("versitygw on loopback" if program else "moto on loopback, which is slow itself")
-    return server(program, folder)
 
 
 class Table:

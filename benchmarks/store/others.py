@@ -1,6 +1,7 @@
 """What the libraries that open an object store take for the same requests, and what dtypes and compressions cost and save."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,12 +13,13 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.shared.made_stores import make_store
-from benchmarks.shared.support import Table, fast_server, in_turns, run_measured
+from benchmarks.shared.support import Table, in_turns, run_measured
 from benchmarks.shared.texts import SAMPLE
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
+from tests.s3_server import server
 
 WIDE_SENTENCES = 600
 CLIENT_ROUNDS, CLIENTS = 5, ("s3fs", "obstore")
@@ -27,7 +29,9 @@ ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("fl
 
 def clients(folder: Path) -> None:
     """Milliseconds, of the wall's clock and of this process's processors, that each library takes for the same requests."""
-    with TemporaryDirectory(dir=folder) as served, fast_server(Path(served)) as bucket:
+    program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
+    print("versitygw on loopback" if program else "moto on loopback, which is slow itself")
+    with TemporaryDirectory(dir=folder) as served, server(program, Path(served)) as bucket:
         opened = {name: _opened(f"{bucket}/wide", folder, number) for number, name in enumerate(CLIENTS)}
         works: dict[str, Callable[[stores.Store, Any], object]] = {
             "64 random sentences, one call": lambda store, random: store.read_sentences(_some(store, random)),

@@ -111,7 +111,7 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
     """Write a checkpoint, whole or not at all."""
     content = {
         "format": FORMAT,
-        "options": trainer.options.to_dict(),
+        "options": trainer.network.options.to_dict(),
         "recipe": asdict(trainer.recipe),
         "progress": asdict(trainer.progress),
         "corpus": trainer.corpus.digest,

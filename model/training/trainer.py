@@ -85,7 +85,6 @@ class StepReport:
 class Trainer:
     """One run's parameters, optimisers and states."""
 
-    options: BiLMOptions
     recipe: Recipe
     corpus: Corpus
     network: Network
@@ -95,7 +94,7 @@ class Trainer:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self._characters = char_ids(self.corpus.vocabulary, self.options.max_characters_per_token)  # [types, 50]
+        self._characters = char_ids(self.corpus.vocabulary, self.network.options.max_characters_per_token)  # [types, 50]
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
@@ -116,7 +115,7 @@ class Trainer:
         vectors = [value for value in parameters.values() if value.ndim <= 1]
         groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
         optimiser = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98), fused=True)
-        return cls(options, recipe, corpus, network, rows, optimiser, [network.zero_state(recipe.lanes) for _ in DIRECTIONS])
+        return cls(recipe, corpus, network, rows, optimiser, [network.zero_state(recipe.lanes) for _ in DIRECTIONS])
 
     def train(self) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking.
