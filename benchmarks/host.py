@@ -26,7 +26,7 @@ from torch import Tensor
 import elmo_store as stores
 from benchmarks.shared.support import Table, machine, options_of, working_folder
 from benchmarks.shared.texts import SHAPES, running_text, write_lines
-from model.characters import char_ids
+from elmo_store.format.characters import char_ids
 from model.engine import embedder
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, WINDOW, long_tokens
 from model.engine.device import Device

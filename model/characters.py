@@ -1,9 +1,6 @@
 """Words to the numbers that a model's character CNN reads, exactly as the model was trained.
 
-The published models read bytes. A word is its UTF-8 bytes between a begin-word and an end-word marker, padded with a padding
-marker to 50 ids and cut to 48 bytes (a cut may fall inside a character, as it did in training). Every id is shifted by one,
-because row 0 of the character table is the padding of whole words. Source: bilm-tf `UnicodeCharsVocabulary`, AllenNLP
-`ELMoCharacterMapper`.
+The published models read bytes (`elmo_store.format.characters`); row 0 of the character table is the padding of whole words.
 
 Models of ELMoForManyLangs read Unicode characters and have a table of words: their `Lexicon` numbers both, as that program's
 `create_one_batch` and `read_list` do.
@@ -16,53 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.format.characters import char_ids
+from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
 from model.errors import WeightsError
 
-# The sentence boundaries, under the spellings that the published vocabularies and AllenNLP give them: a token of the
-# text with this spelling is the boundary too, as it was for the published models. A `Lexicon` has spellings of its own.
-BOS = "<S>"
-EOS = "</S>"
-
-# Marker ids before the shift by one; 0 to 255 are the bytes.
-_BOS_CHARACTER = 256
-_EOS_CHARACTER = 257
-_BEGIN_WORD = 258
-_END_WORD = 259
-_PADDING = 260
-PADDING_ID = _PADDING + 1  # as `char_ids` gives it
+# The sentence boundaries, under the spellings that the published vocabularies and AllenNLP give them. A `Lexicon` has its own.
+BOS, EOS = BOS_TOKEN, EOS_TOKEN
 
 # Of ELMoForManyLangs, with the slip of its `create_one_batch`: "<eow>" begins a word and "<bow>" ends it.
 _FIRST, _LAST = "<eow>", "<bow>"
 _UNKNOWN, _PAD = "<oov>", "<pad>"
 _BOUNDARIES = ("<bos>", "<eos>")
-
-
-def char_ids(words: Sequence[str], max_chars: int = 50) -> npt.NDArray[np.int16]:
-    """Character ids of words.
-
-    Args:
-        words: any strings; the empty one gives its two markers alone, BOS and EOS give the boundary rows. Lone
-            surrogates, which have no UTF-8 form, are left out.
-        max_chars: ids per word, both markers included; at least 3.
-
-    Returns:
-        int16 [n, max_chars], each id between 1 and 261.
-    """
-    encoded = [word.encode("utf-8", "ignore")[: max_chars - 2] for word in words]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))  # [n]
-    ids = np.full((len(encoded), max_chars), _PADDING, dtype=np.int16)  # [n, max_chars]
-    rows = np.arange(len(encoded))
-    is_byte = np.arange(max_chars - 2) < lengths[:, None]  # [n, max_chars-2]
-    # A boolean mask is filled in row order, which is the order of the joined bytes.
-    ids[:, 1:-1][is_byte] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    ids[:, 0] = _BEGIN_WORD
-    ids[rows, lengths + 1] = _END_WORD
-    for row, word in enumerate(words):
-        if word in (BOS, EOS):
-            ids[row, 1:] = _PADDING
-            ids[row, 1] = _BOS_CHARACTER if word == BOS else _EOS_CHARACTER
-            ids[row, 2] = _END_WORD
-    return ids + np.int16(1)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""Words to the character ids that AllenNLP's `batch_to_ids` gives, and back.
-
-Source: `ELMoCharacterMapper` (0.9.0): a word's UTF-8 bytes, 48 at most, between two markers, padded to 50; ids are one higher
-than bytes, because 0 is the padding of whole words.
-"""
+"""Words to the character ids that AllenNLP's `batch_to_ids` gives (`elmo_store.format.characters`), and back."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -12,12 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmo_store.format import layout
+from elmo_store.format.characters import BEGIN_WORD, BOUNDARY_IDS, END_WORD, WORD_IDS, char_ids
 
-WORD_IDS = 50
-_BOS, _EOS, _BEGIN_WORD, _END_WORD, _PADDING = 257, 258, 259, 260, 261  # as AllenNLP's, and one higher
-_BOUNDARY_IDS = {layout.BOS_TOKEN: _BOS, layout.EOS_TOKEN: _EOS}
-_BOUNDARY_WORDS = {character: word.encode() for word, character in _BOUNDARY_IDS.items()}
+_BOUNDARY_WORDS = {character: word.encode() for word, character in BOUNDARY_IDS.items()}
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
@@ -28,7 +21,7 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     """
     check_tokens(batch)
     numbers = {word: number for number, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))}
-    table = np.array([_ids(word) for word in numbers], np.int64)  # [distinct words, 50]
+    table = char_ids(list(numbers))  # [distinct words, 50]
     ids = np.zeros((len(batch), max(map(len, batch), default=0), WORD_IDS), np.int64)
     for own, sentence in zip(ids, batch, strict=True):
         if sentence:
@@ -41,7 +34,7 @@ class CharacterIndexer:
 
     def tokens_to_indices(self, tokens: Sequence[Any], vocabulary: Any, index_name: str) -> dict[str, list[list[int]]]:
         """The character ids [n, 50] of tokens (their ``text``), under ``index_name``; a vocabulary is not needed."""
-        return {index_name: [_ids(token.text) for token in tokens]}
+        return {index_name: char_ids([token.text for token in tokens]).tolist()}
 
 
 def check_tokens(batch: Sequence[Sequence[str]]) -> None:
@@ -65,17 +58,11 @@ def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
     return texts
 
 
-def _ids(word: str) -> list[int]:
-    data = word.encode("utf-8", "ignore")[: WORD_IDS - 2]
-    ids = [_BEGIN_WORD, *([_BOUNDARY_IDS[word]] if word in _BOUNDARY_IDS else [byte + 1 for byte in data]), _END_WORD]
-    return ids + [_PADDING] * (WORD_IDS - len(ids))
-
-
 def _word(ids: npt.NDArray[Any]) -> bytes:
-    if ids[0] == _BEGIN_WORD:
+    if ids[0] == BEGIN_WORD:
         if ids[1] in _BOUNDARY_WORDS:
             return _BOUNDARY_WORDS[int(ids[1])]
-        stop = int(np.argmax(ids == _END_WORD))
+        stop = int(np.argmax(ids == END_WORD))
         if stop and ids[1:stop].min(initial=1) >= 1 and ids[1:stop].max(initial=1) <= 256:
             return bytes((ids[1:stop] - 1).astype(np.uint8))
-    raise ValueError(f"{ids[:12].tolist()} … are not the character ids of a word: batch_to_ids begins each with {_BEGIN_WORD}")
+    raise ValueError(f"{ids[:12].tolist()} … are not the character ids of a word: batch_to_ids begins each with {BEGIN_WORD}")

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import PADDING_ID, Lexicon, spell
+from elmo_store.format.characters import PADDING_ID
+from model.characters import Lexicon, spell
 from model.engine.device import send
 from model.engine.products import PackedLinear
 from model.options import BiLMOptions

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import char_ids
+from elmo_store.format.characters import char_ids
 from model.errors import TrainingError
 from model.options import DIRECTIONS
 from model.training.corpus import BOS_TYPE, EOS_TYPE, Corpus, reverse_sentences

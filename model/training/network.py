@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from elmo_store.format.characters import PADDING_ID
 from model.bilm import FORGET_BIAS, highway
-from model.characters import PADDING_ID
 from model.engine.cell import kernel_module
 from model.engine.products import PackedLinear
 from model.engine.word_vectors import merged_convolutions

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.characters import char_ids
+from elmo_store.format.characters import char_ids
 from model.errors import TrainingError
 from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool

@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_store.format.characters import char_ids
 from elmo_store.format.words import WordLimit
-from model.characters import BOS, EOS, char_ids
+from model.characters import BOS, EOS
 
 WORDS = st.lists(st.text(max_size=70) | st.sampled_from(["", BOS, EOS, "a" * 48, "a" * 49, "é" * 24, "日" * 17]), max_size=8)
 

@@ -14,10 +14,11 @@ from torch.utils.data import DataLoader
 
 import elmo_store
 from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.format.characters import char_ids
 from elmo_store.torch import Elmo, SentenceDataset, batch_to_ids, collate
 from elmo_store.torch.characters import tokens_of_ids
 from model.bilm import char_cnn, lstm_layers, run_layers
-from model.characters import BOS, EOS, char_ids
+from model.characters import BOS, EOS
 from model.files.registry import random_weights
 from model.options import DIRECTIONS
 from tests.pipeline.conftest import TINY, zero_stores

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from elmo_store.format.characters import char_ids
 from elmo_store.torch import batch_to_ids
 from elmo_store.torch.characters import tokens_of_ids
-from model.characters import char_ids
 from tests.store import allennlp_elmo
 
 BATCH = [

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmo_store.format.characters import char_ids
 from model.bilm import LSTMLayer, char_cnn, run_layers
-from model.characters import BOS, EOS, char_ids
+from model.characters import BOS, EOS
 from model.options import BiLMOptions
 from model.training import cell
 from model.training.network import LSTMRecurrence, Network, initial_parameters

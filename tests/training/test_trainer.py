@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.characters import char_ids
+from elmo_store.format.characters import char_ids
 from model.engine.embedder import Embedder, EngineSettings
 from model.errors import TrainingError
 from model.files.weights import BiLMWeights
