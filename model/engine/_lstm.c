@@ -19,6 +19,7 @@ struct cell {
     int64_t lanes, d;
     float clip;
     int bf16;
+    const struct variant *variant;
 };
 
 struct finish {
@@ -79,16 +80,11 @@ static const struct variant *variants(int *n) {  // what this processor can run,
 static void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
 static int (*thread_number)(void), (*thread_count)(void);
 
-struct shared {
-    const struct variant *variant;
-    const struct cell *cell;
-};
-
 static void some_lanes(void *data) {
-    const struct shared *work = data;
-    int64_t threads = thread_count(), size = (work->cell->lanes + threads - 1) / threads;
+    const struct cell *a = data;
+    int64_t threads = thread_count(), size = (a->lanes + threads - 1) / threads;
     int64_t first = thread_number() * size, stop = first + size;
-    work->variant->cell(work->cell, first, stop < work->cell->lanes ? stop : work->cell->lanes);
+    a->variant->cell(a, first, stop < a->lanes ? stop : a->lanes);
 }
 
 static const struct variant *variant_at(int index) {
@@ -129,14 +125,10 @@ static PyObject *py_cell(PyObject *self, PyObject *args) {
     const struct variant *chosen = variant_at(variant);
     if (!chosen) return NULL;
     struct cell a = {AT(char *, gates), AT(char *, table), AT(int64_t *, table_row), AT(float *, c), AT(int64_t *, begins),
-                     AT(float *, begin_c), AT(char *, hidden), lanes, d, clip, bf16};
+                     AT(float *, begin_c), AT(char *, hidden), lanes, d, clip, bf16, chosen};
     Py_BEGIN_ALLOW_THREADS;
-    if (parallel && threads > 1 && lanes > 1) {
-        struct shared work = {chosen, &a};
-        parallel(some_lanes, &work, (unsigned)(threads < lanes ? threads : lanes), 0);
-    } else {
-        chosen->cell(&a, 0, lanes);
-    }
+    if (parallel && threads > 1 && lanes > 1) parallel(some_lanes, &a, (unsigned)(threads < lanes ? threads : lanes), 0);
+    else chosen->cell(&a, 0, lanes);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

@@ -104,13 +104,10 @@ static void NAME(cell)(const struct cell *a, int64_t first, int64_t stop) {
         float *after = a->c + lane * d;
         const float *before = a->begins && a->begins[lane] ? a->begin_c : after;
         char *hidden = a->hidden + lane * d * size;
-        if (a->bf16) {
-            if (a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 1);
-            else NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 0);
-        } else {
-            if (a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 0, 1);
-            else NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 0, 0);
-        }
+        if (a->bf16 && a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 1);
+        else if (a->bf16) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 0);
+        else if (a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 0, 1);
+        else NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 0, 0);
     }
 }
 
