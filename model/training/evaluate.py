@@ -24,14 +24,9 @@ ROWS = 256  # positions whose logits are computed at a time
 
 @dataclass(frozen=True)
 class Evaluation:
-    loss: tuple[float, float]  # Σ -log p of each direction, nats
+    perplexity: tuple[float, float]  # forward, backward
     predictions: int  # how many words and sentence ends each direction predicted (words and sentence starts, backward)
     unknown: float  # share of the predictions that were of words outside the vocabulary, which count as one type
-
-    @property
-    def perplexity(self) -> tuple[float, float]:
-        forward, backward = (math.exp(loss / self.predictions) for loss in self.loss)
-        return forward, backward
 
 
 @torch.no_grad()
@@ -76,7 +71,7 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
                 predictions += len(classes)
                 unknown += int((following[counted] >= corpus.n_classes).sum())
         loss.append(total)
-    return Evaluation((loss[0], loss[1]), predictions, unknown / max(predictions, 1))
+    return Evaluation((math.exp(loss[0] / predictions), math.exp(loss[1] / predictions)), predictions, unknown / predictions)
 
 
 def _loss(theta: SoftmaxWeights, h: Tensor, classes: Tensor) -> float:
