@@ -1,7 +1,6 @@
 """The sentences of a store as items of a map-style PyTorch dataset, and their padding."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +8,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Int64, Readable
 from elmo_store.store import open as open_store
-from elmo_store.torch.fields import check_fields, read_fields, stacked
+from elmo_store.torch.fields import read_fields, stacked
 
 Item = dict[str, Any]
 
@@ -43,7 +43,7 @@ class SentenceDataset(Dataset[Item]):
         text: bool = True,
         fields: Sequence[str] = (),
     ) -> None:
-        self.wanted = WantedColumns.of(store, states, text, fields)
+        self.wanted = WantedColumns(store, states, text, fields)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
@@ -71,24 +71,19 @@ class SentenceDataset(Dataset[Item]):
         return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(np.arange(len(numbers))))
 
 
-@dataclass(frozen=True)
 class WantedColumns:
     """What is read of each sentence: see `SentenceDataset`."""
 
-    store: Readable
-    states: tuple[str, ...]
-    places: Sequence[int]  # of the states
-    text: bool
-    fields: tuple[str, ...]
-
-    @classmethod
-    def of(cls, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str]) -> "WantedColumns":
+    def __init__(self, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str]) -> None:
         """StoreError, StateNotFoundError for what the store does not have."""
-        opened = open_store(store) if isinstance(store, str) else store
-        check_fields(opened, fields)
-        names = tuple(states) if states is not None else opened.states
-        places = opened.state_indices(states)
-        return cls(opened, names, places, text, tuple(fields))
+        self.store: Readable = open_store(store) if isinstance(store, str) else store
+        for name in fields:
+            if name not in self.store.fields:
+                known = ", ".join(self.store.fields) or "none"
+                raise StoreError(f"{self.store.url} keeps no field {name!r}: it has {known}")
+        self.states = tuple(states) if states is not None else self.store.states
+        self.places = self.store.state_indices(states)
+        self.text, self.fields = text, tuple(fields)
 
 
 class Pool:

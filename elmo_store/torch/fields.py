@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from elmo_store.errors import StoreError
 from elmo_store.format.fields import TOKEN, KeptField
 from elmo_store.reading.rows import Readable
 
@@ -16,13 +15,6 @@ NUMBERS: Mapping[Any, tuple[torch.dtype, float]] = {
     "float64": (torch.float32, float("nan")),
 }
 Values = dict[str, Any]
-
-
-def check_fields(store: Readable, names: Sequence[str]) -> None:
-    """StoreError, naming the fields there are, for one that the store does not keep."""
-    for name in names:
-        if name not in store.fields:
-            raise StoreError(f"{store.url} keeps no field {name!r}: it has {', '.join(store.fields) or 'none'}")
 
 
 def read_fields(store: Readable, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]) -> list[Values]:

@@ -6,6 +6,7 @@ step depends on seed and epoch alone, so all ranks and workers make the same row
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Literal
 
 import numpy as np
@@ -76,18 +77,9 @@ def _stretch(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
 
 def pools(runs: Sequence[Run], size: int) -> Iterator[Int64]:
     """The sentences of runs, ``size`` at a time (the last time fewer)."""
-    held: list[Int64] = []
-    count = 0
-    for first, stop in runs:
-        while first < stop:
-            taken = min(stop - first, size - count)
-            held.append(np.arange(first, first + taken))
-            first, count = first + taken, count + taken
-            if count == size:
-                yield np.concatenate(held)
-                held, count = [], 0
-    if held:
-        yield np.concatenate(held)
+    sentences = chain.from_iterable(range(*run) for run in runs)
+    while len(pool := np.fromiter(islice(sentences, size), np.int64)):
+        yield pool
 
 
 def joined(spans: Int64) -> Int64:

@@ -89,7 +89,7 @@ class SentenceStream(IterableDataset[Item]):
             raise ValueError(f"uneven={uneven!r} is none of 'repeat', 'drop', 'keep'")
         if (rank is None) != (ranks is None):
             raise ValueError(f"rank={rank}, ranks={ranks}: give both rank and ranks")
-        self.wanted = WantedColumns.of(store, states, text, fields)
+        self.wanted = WantedColumns(store, states, text, fields)
         self.store, self.states = self.wanted.store, self.wanted.states
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.pool_sentences = batch_sentences, pool_sentences
