@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ class MemberReader(StoreReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(MemberReader, mapped=self.mapped), (self._collection, self._version, self._member, self.form)
 
-    def _make_readers(self) -> Readers:
+    @cached_property
+    def _now(self) -> Readers:
         self.root, manifest = opened_member(self._collection, self._version, self._member)
         share = manifest.sizes.sentences / max(1, int(self._version.sizes[:, 0].sum()))  # together they keep what one store may
         sentences = SentenceTable(self.root, manifest, share, self._vocabulary)

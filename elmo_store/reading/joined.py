@@ -12,7 +12,7 @@ from msgspec import structs
 
 from elmo_store.errors import StoreError
 from elmo_store.format.ids import UInt64
-from elmo_store.reading.row_readers import THREADS, Job, Stored, side_by_side
+from elmo_store.reading.row_readers import Job, Stored, side_by_side
 from elmo_store.reading.rows import Int64, Readable, the_one
 from elmo_store.reading.sentences import SentenceRecord, Starts, renumbered
 from elmo_store.reading.store import Runs, StoreReader
@@ -57,8 +57,7 @@ class Joined(Readable):
 
     def _of_stores(self, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
         """``work`` on each; side by side where the stores are not on a local disk."""
-        is_local = not items or self.runs.stores[0].root.is_local
-        return side_by_side(work, items, 1 if is_local else min(THREADS, len(items)))
+        return side_by_side(work, items, not items or self.runs.stores[0].root.is_local)
 
     def fill(self, states: Sequence[int], jobs: Iterable[Job], rows: Stored) -> None:
         """See `Readable.fill`."""

@@ -244,8 +244,8 @@ class ByZarr(RowReader):
         by_shard: dict[int, list[tuple[int, int, int]]] = {}
         for shard, low, high, place in self._pieces(jobs):
             by_shard.setdefault(shard, []).append((low, high, place))
-        n_threads = 1 if self._root.is_local else min(THREADS, len(by_shard))
-        side_by_side(lambda item: self._fill(item[0], list(states), item[1], rows), list(by_shard.items()), n_threads)
+        own = list(states)
+        side_by_side(lambda item: self._fill(item[0], own, item[1], rows), list(by_shard.items()), self._root.is_local)
 
     def _fill(self, shard: int, states: list[int], pieces: list[tuple[int, int, int]], out: Stored) -> None:
         base = shard * self._manifest.shard_rows
@@ -261,11 +261,11 @@ class ByZarr(RowReader):
             out[place : place + high - low] = read[first : first + high - low]
 
 
-def side_by_side(work: Callable[[T], R], items: Sequence[T], n_threads: int) -> list[R]:
-    """``work`` on each, by so many threads."""
-    if n_threads < 2:
+def side_by_side(work: Callable[[T], R], items: Sequence[T], is_local: bool) -> list[R]:
+    """``work`` on each; by threads where that is not on a local disk."""
+    if is_local or len(items) < 2:
         return list(map(work, items))
-    with ThreadPoolExecutor(n_threads) as pool:
+    with ThreadPoolExecutor(min(THREADS, len(items))) as pool:
         return list(pool.map(work, items))
 
 

@@ -327,8 +327,8 @@ class SentenceTable:
         if not len(wanted):
             return []
         groups, places = self._located(wanted)
-        facts = self._facts.get_all(groups, lambda missing: self._read_columns(missing, self._names(missing[0])))
-        names = self._names(groups[0])
+        names = self._footers.get(groups[0][0], self._read_footers).columns
+        facts = self._facts.get_all(groups, lambda missing: self._read_columns(missing, names))
         values = [
             [columns[at][place] for columns, place in zip(facts, places, strict=True)]
             if name in TEXT_COLUMNS
@@ -427,10 +427,6 @@ class SentenceTable:
     def _request(self, held: int, group: int, names: tuple[str, ...], **settings: bool) -> GroupsOf:
         rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
         return GroupsOf(rel, footer.metadata, (group,), names, **settings)
-
-    def _names(self, group: _Group) -> tuple[str, ...]:
-        """Columns of a part that a record is made of."""
-        return self._footers.get(group[0], self._read_footers).columns
 
     def _read_columns(self, groups: list[_Group], names: tuple[str, ...]) -> list[list[Any]]:
         """Columns of row groups: `Words` of tokens, `Strings` of ids, Arrow's arrays of others."""

@@ -151,9 +151,6 @@ class StoreReader(Readable):
 
     @cached_property
     def _now(self) -> Readers:
-        return self._make_readers()
-
-    def _make_readers(self) -> Readers:
         rows = row_reader(self.root, self.manifest, self.form, mapped=self.mapped)
         return Readers(SentenceTable(self.root, self.manifest), rows)
 

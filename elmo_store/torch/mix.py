@@ -150,9 +150,7 @@ class ScalarMix(nn.Module):
 
 def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Each layer [..., channels] shifted and scaled by mean and variance over all unmasked tokens and channels together."""
-    if mask is None:
-        mask = torch.ones(layers.shape[:-2], dtype=torch.bool, device=layers.device)
-    real = layers[mask.bool()]  # [n, L+1, channels]
+    real = layers.reshape(-1, *layers.shape[-2:]) if mask is None else layers[mask.bool()]  # [n, L+1, channels]
     mean = real.mean(dim=(0, 2), keepdim=True)[0]  # [L+1, 1]
     variance = real.var(dim=(0, 2), keepdim=True, correction=0)[0]  # [L+1, 1]
     return (layers - mean) / torch.sqrt(variance + EPSILON)
