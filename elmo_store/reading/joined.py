@@ -14,7 +14,7 @@ from elmo_store.errors import StoreError
 from elmo_store.format.ids import UInt64
 from elmo_store.reading.row_readers import Job, Stored, side_by_side
 from elmo_store.reading.rows import Int64, Readable, the_one
-from elmo_store.reading.sentences import SentenceRecord, Starts, renumbered
+from elmo_store.reading.sentences import SentenceRecord, Starts
 from elmo_store.reading.store import Runs, StoreReader
 
 STARTS_AT_ONCE = 1024  # sentences whose rows are looked up together
@@ -133,7 +133,11 @@ class Joined(Readable):
         tables = self._of_stores(lambda item: item[0].table(own[item[1]].tolist(), columns), by_store)
         places = np.concatenate([np.zeros(0, np.int64), *(places for _, places in by_store)])
         table = pa.concat_tables([self.runs.stores[0].table([], columns), *tables]).take(np.argsort(places))
-        return renumbered(table, {"sentence": list(numbers), "first_row": self.spans(numbers)[:, 0]})
+        here = {"sentence": list(numbers), "first_row": self.spans(numbers)[:, 0]}
+        for index, name in enumerate(table.column_names):
+            if name in here:
+                table = table.set_column(index, table.field(index), [pa.array(here[name], pa.int64())])
+        return table
 
     @property
     def columns(self) -> list[str]:

@@ -6,7 +6,7 @@ columns of a row group that are asked for. What was read stays in memory up to a
 
 import mmap
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
@@ -281,14 +281,6 @@ def index_fault(parts: Sequence[PartRange]) -> str | None:
 
 def _bytes_of(columns: Sequence[Any]) -> int:
     return sum(int(column.nbytes) for column in columns)
-
-
-def renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
-    """``table`` with other numbers in those of these columns that it has."""
-    for index, name in enumerate(table.column_names):
-        if name in numbers:
-            table = table.set_column(index, table.field(index), [pa.array(numbers[name], pa.int64())])
-    return table
 
 
 class SentenceTable:
