@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Int64, Readable
 from elmo_store.store import open as open_store
-from elmo_store.torch.fields import read_fields, stacked
+from elmo_store.torch.fields import read_fields, with_fields
 
 Item = dict[str, Any]
 
@@ -162,8 +162,3 @@ def collate(items: Sequence[Item]) -> Item:
     batch: Item = with_fields({name: [item[name] for item in items] for name in items[0]})
     batch["states"], batch["mask"] = padded(batch["states"])
     return batch
-
-
-def with_fields(batch: Item) -> Item:
-    """A batch with the `fields` of all its sentences together."""
-    return batch | {"fields": stacked(batch["fields"])} if "fields" in batch else batch

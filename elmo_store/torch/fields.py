@@ -40,12 +40,15 @@ def _tensor(value: Any, field: KeptField, n_rows: int) -> torch.Tensor:
     return made
 
 
-def stacked(items: Sequence[Values]) -> Values:
-    """The fields of a batch: tensors of sentences as one [B], of tokens as one [B, n_max], others as lists."""
-    batch: Values = {name: [item[name] for item in items] for name in items[0]}
-    for name, values in batch.items():
+def with_fields(batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch with its `fields` together: tensors of sentences as one [B], of tokens as one [B, n_max], others as lists."""
+    if "fields" not in batch:
+        return batch
+    items: Sequence[Values] = batch["fields"]
+    fields: Values = {name: [item[name] for item in items] for name in items[0]}
+    for name, values in fields.items():
         if all(isinstance(value, torch.Tensor) for value in values):
             filling = float("nan") if values[0].dtype.is_floating_point else -100.0
             of_tokens = values[0].ndim
-            batch[name] = torch.nn.utils.rnn.pad_sequence(values, True, filling) if of_tokens else torch.stack(values)
-    return batch
+            fields[name] = torch.nn.utils.rnn.pad_sequence(values, True, filling) if of_tokens else torch.stack(values)
+    return batch | {"fields": fields}

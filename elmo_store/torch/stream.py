@@ -12,7 +12,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from elmo_store.reading.rows import Readable
 from elmo_store.reading.scan import read_ahead
 from elmo_store.torch import order
-from elmo_store.torch.dataset import Item, Pool, WantedColumns, with_fields
+from elmo_store.torch.dataset import Item, Pool, WantedColumns
+from elmo_store.torch.fields import with_fields
 from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
