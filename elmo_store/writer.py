@@ -98,21 +98,13 @@ def single_objects(manifest: Manifest) -> list[str]:
 
 @dataclass(frozen=True)
 class ViewSettings:
-    """Settings of a store that a view is written to; those that are None are of the store that the view is of.
+    """Settings of a store that a view is written to; those that are None are of the store that the view is of."""
 
-    Attributes:
-        shard_rows: rows of a shard.
-        dtype: "float16", "float32" or "int8".
-        store_forms: "zarr", "parquet" or both.
-        compression: of the Zarr form's inner chunks.
-        inner_checksum: of the Zarr form's inner chunks.
-    """
-
-    shard_rows: int | None = None
-    dtype: str | None = None
-    store_forms: Sequence[str] | None = None
-    compression: str | None = None
-    inner_checksum: str | None = None
+    shard_rows: int | None = None  # rows of a shard
+    dtype: str | None = None  # "float16", "float32" or "int8"
+    store_forms: Sequence[str] | None = None  # "zarr", "parquet" or both
+    compression: str | None = None  # of the Zarr form's inner chunks
+    inner_checksum: str | None = None  # of the Zarr form's inner chunks
 
     def __post_init__(self) -> None:
         """ValueError for a value that no store has."""
@@ -333,19 +325,12 @@ def copy_marked(marker: PartGroupMarker | IdsMarker | None, source: Root, target
 
 @dataclass(frozen=True)
 class RowText:
-    """What a store says about each row of a shard.
+    """What a store says about each row of a shard."""
 
-    Attributes:
-        shard: its number.
-        tokens: [n_rows].
-        sentence: [n_rows], the number of each row's sentence in the store.
-        index: [n_rows], each row's place in its sentence.
-    """
-
-    shard: int
-    tokens: Sequence[str]
-    sentence: Int64
-    index: npt.NDArray[np.int32]
+    shard: int  # its number
+    tokens: Sequence[str]  # [n_rows]
+    sentence: Int64  # [n_rows], the number of each row's sentence in the store
+    index: npt.NDArray[np.int32]  # [n_rows], each row's place in its sentence
 
     def n_tokens(self, boundaries: bool) -> int:
         """Rows that are tokens; ``boundaries``: BOS and EOS are rows, and those of a sentence are counted where it begins."""

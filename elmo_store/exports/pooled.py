@@ -22,21 +22,13 @@ GROUP_UNITS = 4096  # in a row group, at most
 
 @dataclass
 class Units:
-    """Some consecutive units of a file, sentences or documents, and what is known of those whose rows were seen so far.
+    """Some consecutive units of a file, sentences or documents, and what is known of those whose rows were seen so far."""
 
-    Attributes:
-        pool: a name of `POOLS`.
-        first: number of the first sentence of each, int64 [units].
-        n_sentences: int64 [units].
-        values: float64 [units, K, width]: sums of "mean", otherwise the vectors themselves; 0 where a unit has no rows.
-        n_rows: int64 [units].
-    """
-
-    pool: str
-    first: Int64
-    n_sentences: Int64
-    values: Array
-    n_rows: Int64
+    pool: str  # a name of `POOLS`
+    first: Int64  # number of the first sentence of each, int64 [units]
+    n_sentences: Int64  # int64 [units]
+    values: Array  # float64 [units, K, width]: sums of "mean", otherwise the vectors themselves; 0 where a unit has no rows
+    n_rows: Int64  # int64 [units]
 
     @classmethod
     def of(cls, pool: str, first: Int64, n_sentences: Int64, rows: Array, bounds: Int64) -> "Units":

@@ -33,17 +33,12 @@ Part = tuple[Held, int]
 
 @dataclass(frozen=True)
 class VectorSample:
-    """Rows of a store, in order.
+    """Rows of a store, in order."""
 
-    Attributes:
-        row: int64 [n]. states: [n, len(store.states), channels]. token: [n].
-        sentence: int64 [n] number of each row's sentence. position: int64 [n] the row's place in it, from 0.
-    """
-
-    row: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]  # int64 [n]. states: [n, len(store.states), channels]. token: [n].
     states: npt.NDArray[Any]
     token: tuple[str, ...]
-    sentence: npt.NDArray[np.int64]
+    sentence: npt.NDArray[np.int64]  # int64 [n] number of each row's sentence. position: int64 [n] the row's place in it, from 0.
     position: npt.NDArray[np.int64]
 
     def context(self, index: int, width: int = 4) -> tuple[str, str, str]:
@@ -61,20 +56,14 @@ class VectorSample:
 
 @dataclass(frozen=True)
 class StoreFigures:
-    """Everything that a report says about a store.
-
-    Attributes:
-        n_parts_read: of ``manifest.sizes.parts`` parts, which gave ``text``.
-        refused: reason → how many records were refused for it, the commonest first.
-        refused_examples: reason → a few (source:position, beginning of the text).
-    """
+    """Everything that a report says about a store."""
 
     url: str
     manifest: Manifest
     text: TextFigures
-    n_parts_read: int
-    refused: Mapping[str, int]
-    refused_examples: Mapping[str, Sequence[tuple[str, str]]]
+    n_parts_read: int  # of ``manifest.sizes.parts`` parts, which gave ``text``
+    refused: Mapping[str, int]  # reason → how many records were refused for it, the commonest first
+    refused_examples: Mapping[str, Sequence[tuple[str, str]]]  # reason → a few (source:position, beginning of the text)
     vectors: VectorSample
 
 

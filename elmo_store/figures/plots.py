@@ -150,19 +150,13 @@ def _similarity(figures: StoreFigures) -> Drawn:
 
 @dataclass(frozen=True)
 class Drawing:
-    """How a picture is drawn, and how to read it.
+    """How a picture is drawn, and how to read it."""
 
-    Attributes:
-        title: what it is called.
-        expected: what is to be seen in a sound store. bad_sign: what would be a reason to look closer.
-        least_rows: of the sample, that it needs.
-    """
-
-    title: str
-    expected: str
+    title: str  # what it is called
+    expected: str  # what is to be seen in a sound store. bad_sign: what would be a reason to look closer.
     bad_sign: str
     draw: Callable[[StoreFigures], Drawn]
-    least_rows: int = 2
+    least_rows: int = 2  # of the sample, that it needs
 
     def applies(self, figures: StoreFigures) -> bool:
         """Whether there is something to draw."""

@@ -19,15 +19,10 @@ ROWS_AT_ONCE = 128  # that are worked on together, so that they stay in the proc
 
 @dataclass(frozen=True)
 class Int8Rows:
-    """Rows as an int8 store has them.
+    """Rows as an int8 store has them."""
 
-    Attributes:
-        values: int8 [..., states, channels].
-        scale: float32 [..., states], 0 or more; ``values × scale`` are the states.
-    """
-
-    values: Array
-    scale: Array
+    values: Array  # int8 [..., states, channels]
+    scale: Array  # float32 [..., states], 0 or more; ``values × scale`` are the states
 
     def __len__(self) -> int:
         return len(self.values)

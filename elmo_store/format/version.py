@@ -111,19 +111,13 @@ class _Stored(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Version:
-    """One version.
-
-    Attributes:
-        change: the command that put it. written: when, in Unix seconds.
-        store: what the collection says of itself as one store; its counts are without the removed sentences.
-        members: in order.
-    """
+    """One version."""
 
     number: int
-    change: Change
+    change: Change  # the command that put it. written: when, in Unix seconds.
     written: float
-    store: Manifest
-    members: tuple[Member, ...]
+    store: Manifest  # what the collection says of itself as one store; its counts are without the removed sentences
+    members: tuple[Member, ...]  # in order
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:

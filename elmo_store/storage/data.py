@@ -135,15 +135,10 @@ def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[li
 
 
 class Listed(NamedTuple):
-    """What a listing tells of an object.
+    """What a listing tells of an object."""
 
-    Attributes:
-        size: bytes.
-        stamp: tells this version of the object from any other: ETag, generation, inode and time. "" where nothing does.
-    """
-
-    size: int
-    stamp: str
+    size: int  # bytes
+    stamp: str  # tells this version of the object from any other: ETag, generation, inode and time. "" where nothing does.
 
 
 def comparable(stamp: str) -> str:

@@ -7,19 +7,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Location:
-    """A file, folder or object prefix.
+    """A file, folder or object prefix."""
 
-    Attributes:
-        what: it is called in messages: ``output``, ``--weights``.
-        url: path or URL, anything fsspec understands.
-        storage_options: what its filesystem takes.
-        leaves_out: who reads this folder leaves out the output, which may therefore lie below it.
-    """
-
-    what: str
-    url: str
-    storage_options: Mapping[str, Any] | None = None
-    leaves_out: bool = False
+    what: str  # it is called in messages: ``output``, ``--weights``
+    url: str  # path or URL, anything fsspec understands
+    storage_options: Mapping[str, Any] | None = None  # what its filesystem takes
+    leaves_out: bool = False  # who reads this folder leaves out the output, which may therefore lie below it
 
     def __str__(self) -> str:
         return f"{self.what} {self.url}"

@@ -19,15 +19,10 @@ CPU_ROWS_AT_ONCE = 512  # that are converted together, so that they stay in the 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which states, and how. ValueError for an unknown dtype.
+    """Which states, and how. ValueError for an unknown dtype."""
 
-    Attributes:
-        states: their numbers among x, fwd1, bwd1, …, in the order wanted.
-        dtype: as stores have it; int8 numbers come with a scale for each state of each row.
-    """
-
-    states: tuple[int, ...]
-    dtype: Dtype = "float16"
+    states: tuple[int, ...]  # their numbers among x, fwd1, bwd1, …, in the order wanted
+    dtype: Dtype = "float16"  # as stores have it; int8 numbers come with a scale for each state of each row
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(Dtype):
