@@ -249,9 +249,7 @@ def write_part_group(
         start = chunk * size - numbers.start
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + size]))
     records, stamps = put_objects(root, objects)
-    marker = PartGroupMarker(group, tuple(parts), records, plan, stamps)
-    write_marker(root, marker)
-    return marker
+    return write_marker(root, PartGroupMarker(group, tuple(parts), records, plan, stamps))
 
 
 def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
@@ -269,18 +267,14 @@ def write_ids(root: Root, view: Readable) -> IdsMarker:
         of_texts.append(hash_texts(texts, view.cut_bytes))
     keys = [(np.concatenate(pairs), numbers) for pairs in (of_ids, of_texts)]
     records, stamps = put_objects(root, ids.encode_lookups(keys, bits, range(1 << bits)))
-    marker = IdsMarker(0, 0, 1 << bits, records, stats=stamps)
-    write_marker(root, marker)
-    return marker
+    return write_marker(root, IdsMarker(0, 0, 1 << bits, records, stats=stamps))
 
 
 def write_kept_ids(root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str) -> IdsMarker:
     """Write some of 2^``bits`` id and text tables of a collection, from its members' own, and their marker, the ``run``-th."""
     kept = (_kept_keys(store, tables, bits, path_of) for path_of in (layout.id_table, layout.text_table))
     records, stamps = put_objects(root, ids.encode_lookups(kept, bits, tables))
-    marker = IdsMarker(run, tables.start, len(tables), records, plan, stamps)
-    write_marker(root, marker)
-    return marker
+    return write_marker(root, IdsMarker(run, tables.start, len(tables), records, plan, stamps))
 
 
 def _kept_keys(store: StoreReader, tables: range, bits: int, path_of: Callable[[int], str]) -> ids.Keys:
@@ -376,6 +370,4 @@ def write_shard(
     if stats is not None:
         stats = {**stats, "seconds_writing": time.perf_counter() - began, "finished": time.time()}
     first, stop = manifest.shard_range(text.shard)
-    marker = ShardMarker(text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps})
-    write_marker(root, marker)
-    return marker
+    return write_marker(root, ShardMarker(text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps}))

@@ -22,26 +22,18 @@ FILE_BYTES = 1 << 29  # of vectors in each file of a folder, about
 class Format:
     """One format.
 
-    Attributes:
-        what: one line of help.
-        writer: the function that writes a file, or files, as MODULE.NAME of `elmo_store.exports`; it takes the work
-            (`elmo_store.exports.work.Work`), the files' paths and the range of their sentences.
-        files: the names of a folder's files, with places for their number and count; "" of a format that is one file.
-        tables: names of the files of a folder that describe all others; they are written last.
-        one_vector: whether a token has one vector: a mix, or the top or average layer.
-        by_document: whether sentences are kept by document.
-        layers_last: whether a dataset's layers are its last axis.
-        prefix: whether the output is the beginning of several files' names.
+    ``writer``: MODULE.NAME in `elmo_store.exports` of the function that writes a file, or files; it takes the work
+    (`elmo_store.exports.work.Work`), the files' paths and the range of their sentences.
     """
 
-    what: str
+    what: str  # one line of help
     writer: str
-    files: str = ""
-    tables: tuple[str, ...] = ()
-    one_vector: bool = False
-    by_document: bool = False
-    layers_last: bool = False
-    prefix: bool = False
+    files: str = ""  # names of a folder's files, with places for their number and count; "" of a format that is one file
+    tables: tuple[str, ...] = ()  # names of the files of a folder that describe all others; they are written last
+    one_vector: bool = False  # a token has one vector: a mix, or the top or average layer
+    by_document: bool = False  # sentences are kept by document
+    layers_last: bool = False  # a dataset's layers are its last axis
+    prefix: bool = False  # the output is the beginning of several files' names
 
     @property
     def folder(self) -> bool:

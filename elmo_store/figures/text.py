@@ -18,26 +18,17 @@ WORDS_KEPT = 200_000  # distinct words that are counted; of more, the rarest are
 
 @dataclass(frozen=True)
 class TextFigures:
-    """Figures of the sentences that were looked at.
-
-    Attributes:
-        n_sentences, n_tokens: looked at. n_blank: sentences of no tokens. n_distinct: distinct words (at least).
-        lengths: sentences in each bin of `LENGTH_EDGES`.
-        commonest: words with their counts, commonest first.
-        n_cut: tokens longer than the model reads.
-        n_repeated: sentences that stood before.
-        n_strange: tokens with U+FFFD, control, private or unassigned characters.
-    """
+    """Figures of the sentences that were looked at."""
 
     n_sentences: int
     n_tokens: int
-    n_blank: int
-    n_distinct: int
-    lengths: npt.NDArray[np.int64]
-    commonest: tuple[tuple[str, int], ...]
-    n_cut: int
-    n_repeated: int
-    n_strange: int
+    n_blank: int  # sentences of no tokens
+    n_distinct: int  # words, at least
+    lengths: npt.NDArray[np.int64]  # sentences in each bin of `LENGTH_EDGES`
+    commonest: tuple[tuple[str, int], ...]  # words with their counts, commonest first
+    n_cut: int  # tokens longer than the model reads
+    n_repeated: int  # sentences that stood before
+    n_strange: int  # tokens with U+FFFD, control, private or unassigned characters
 
 
 def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int = 25) -> TextFigures:

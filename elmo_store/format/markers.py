@@ -111,9 +111,10 @@ def path_of(marker: AnyMarker) -> str:
     return type(marker).at(getattr(marker, fields(marker)[0].name))
 
 
-def write_marker(root: Root, marker: AnyMarker) -> None:
-    """Put a marker: the last thing that is written of what it names."""
+def write_marker(root: Root, marker: M) -> M:
+    """Put a marker, the last thing that is written of what it names, and return it."""
     root.put(path_of(marker), sealed(asdict(marker)))
+    return marker
 
 
 def sealed(value: Mapping[str, Any], indent: int | None = 2) -> bytes:

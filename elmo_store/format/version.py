@@ -74,22 +74,16 @@ class Inside(msgspec.Struct, frozen=True):
 class Member(msgspec.Struct, frozen=True):
     """A store of a collection, in ``members/NAME/``. A struct, since a hundred of them are read faster than one manifest.
 
-    Attributes:
-        name: 32 hexadecimal digits.
-        source: what it was made of, 32 hexadecimal digits: the contents of the store that was collected, or the job that embedded
-            it. `compact` rewrites a member under another name and keeps this, so a source is added once.
-        sha256: its manifest's own hash.
-        counts: its own, removed sentences too.
-        inside: how it is laid out, None where it is as the version's ``store`` says.
-        removed: sentences that the version is without, in order, none next to each other.
+    ``source``: what it was made of, the contents of the store that was collected or the job that embedded it. `compact` rewrites
+    a member under another name and keeps this, so a source is added once.
     """
 
     name: Hex
     source: Hex
-    sha256: Sha256
-    counts: Counts
-    inside: Inside | None = None
-    removed: tuple[Removed, ...] = ()
+    sha256: Sha256  # its manifest's own
+    counts: Counts  # its own, removed sentences too
+    inside: Inside | None = None  # how it is laid out, None where it is as the version's ``store`` says
+    removed: tuple[Removed, ...] = ()  # sentences that the version is without, in order, none next to each other
 
     @classmethod
     def of(cls, name: str, source: str, manifest: Manifest, like: Manifest) -> "Member":

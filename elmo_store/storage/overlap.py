@@ -27,19 +27,12 @@ Node = tuple[int, int]  # device and inode
 
 @dataclass(frozen=True)
 class ResolvedLocation:
-    """A location, resolved.
+    """A location, resolved."""
 
-    Attributes:
-        shown: as its user wrote it.
-        kind: of filesystem.
-        parts: names of the path, links resolved; on object stores bucket first.
-        nodes: of the path (first) and the folders above it, as far as they exist; None for what does not. This machine only.
-    """
-
-    shown: str
-    kind: str
-    parts: tuple[str, ...]
-    nodes: tuple[Node | None, ...] = ()
+    shown: str  # as its user wrote it
+    kind: str  # of filesystem
+    parts: tuple[str, ...]  # names of the path, links resolved; on object stores bucket first
+    nodes: tuple[Node | None, ...] = ()  # of this machine's path (first) and the folders above it; None for what does not exist
 
 
 def relation(first: ResolvedLocation, second: ResolvedLocation) -> str | None:

@@ -1,4 +1,4 @@
-"""A model with its engine, for sentences whose states are wanted at once: in memory, or in a Beam pipeline of a user's own."""
+"""A model with its engine, for sentences whose states are wanted at once, in memory."""
 
 import threading
 from collections.abc import Sequence

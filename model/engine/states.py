@@ -31,17 +31,11 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """Rows of states, on the host or a device.
+    """Rows of states, on the host or a device."""
 
-    Attributes:
-        wanted: which, and how.
-        values: [states, rows, p].
-        scale: float32 [rows, states] of int8, otherwise None. NaN for a state of a row that holds a number that is not finite.
-    """
-
-    wanted: Wanted
-    values: Tensor
-    scale: Tensor | None
+    wanted: Wanted  # which, and how
+    values: Tensor  # [states, rows, p]
+    scale: Tensor | None  # float32 [rows, states] of int8; NaN for a state of a row that holds a number that is not finite
 
     @classmethod
     def empty(cls, wanted: Wanted, rows: int, width: int, memory: Callable[[int], Tensor]) -> "States":
