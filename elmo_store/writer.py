@@ -59,15 +59,8 @@ def complete_store(
 ) -> Manifest:
     """Write what a complete store has and an unfinished one has not; returns the manifest that stands there now.
 
-    Args:
-        root: the store; every object that the markers name is there.
-        manifest: its manifest, with its counts.
-        shards_checksum: `checksum` of the markers of all shards, in order.
-        part_groups: markers of all parts, in order.
-        id_tables: markers of all id tables, in order.
-
-    Raises:
-        StoreError: the parts don't follow each other.
+    Markers come in order, and every object that they name is there; ``shards_checksum``: `checksum` of those of all shards.
+    StoreError: the parts don't follow each other.
     """
     parts = [part for group in part_groups for part in group.parts]
     fault = index_fault(parts)

@@ -44,23 +44,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was read, and what was found wrong.
-
-    Attributes:
-        shards: of the store.
-        objects: whose bytes were read and compared, or, by a quick look, what the listing says of them.
-        bytes: of these objects.
-        sentences: of the store.
-        by_size: of the objects of a quick look, those of which only the size could be compared.
-        faults: in no particular order; empty for a sound store.
-    """
+    """What was read, and what was found wrong."""
 
     shards: int
-    objects: int
-    bytes: int
+    objects: int  # whose bytes were read and compared, or, by a quick look, what the listing says of them
+    bytes: int  # of these objects
     sentences: int
-    by_size: int
-    faults: tuple[Fault, ...]
+    by_size: int  # of the objects of a quick look, those of which only the size could be compared
+    faults: tuple[Fault, ...]  # in no particular order; empty for a sound store
 
     def raise_faults(self, where: str) -> None:
         """ShardMissingError if an object is not there, otherwise ShardCorruptError for any other fault, naming up to ten."""

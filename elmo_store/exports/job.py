@@ -40,17 +40,12 @@ class Report:
 
 @dataclass(frozen=True)
 class FileTask:
-    """A file of a folder's export, which a worker makes for the run that has the lease of ``scratch``.
-
-    Attributes:
-        name: of the file.
-        sentences: that it holds.
-    """
+    """A file of a folder's export, which a worker makes for the run that has the lease of ``scratch``."""
 
     scratch: Root
     run: str
     name: str
-    sentences: range
+    sentences: range  # that it holds
     settings: Settings
 
     @property

@@ -59,14 +59,9 @@ class Place:
             raise IsADirectoryError(f"{whole} is a folder: name a file")
 
     def check(self, names: Sequence[str], *, overwrite: bool) -> dict[str, ObjectRecord]:
-        """What may be removed: the files that a record names, by their names.
+        """What may be removed before the files ``names`` are written: the files that a record names, by their names.
 
-        Args:
-            names: of the files to write.
-            overwrite: whether a finished export may be replaced.
-
-        Raises:
-            ExportRefusedError: there is a finished export, a file that no record names, or one that differs from its record.
+        ExportRefusedError: there is a finished export, a file that no record names, or one that differs from its record.
         """
         if not self._is_folder:
             for name in (self.record_name, *names):  # half-written by runs that were killed

@@ -19,15 +19,10 @@ BOUNDARY_IDS = {BOS_TOKEN: 257, EOS_TOKEN: 258}
 
 
 def char_ids(words: Sequence[str], max_chars: int = WORD_IDS) -> npt.NDArray[np.int16]:
-    """Character ids of words.
+    """Character ids of words: int16 [n, max_chars], each between 1 and 261.
 
-    Args:
-        words: any strings; the empty one gives its two markers alone, BOS and EOS give the boundary rows. Lone
-            surrogates, which have no UTF-8 form, are left out.
-        max_chars: ids per word, both markers included; at least 3.
-
-    Returns:
-        int16 [n, max_chars], each id between 1 and 261.
+    ``words``: any strings; the empty one gives its two markers alone, BOS and EOS give the boundary rows. Lone surrogates, which
+    have no UTF-8 form, are left out. ``max_chars``: both markers included; at least 3.
     """
     encoded = [word.encode("utf-8", "ignore")[: max_chars - 2] for word in words]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))  # [n]

@@ -36,16 +36,13 @@ def encode_shard(
     Where ``states`` lie in memory state by state, as a view of [n_states, n, channels], bytes may be that memory itself.
 
     Args:
-        manifest: of the store, its counts known.
-        shard: its number.
         states: [n, n_states, channels] in the manifest's dtype, n the rows of this shard. For an int8 store as `Int8Rows`, or in
             any float dtype, which is quantised here.
         tokens: n tokens, "<S>" and "</S>" in the rows that boundaries add.
         sentence: int64 [n], the number of each row's sentence in the store.
         index_in_sentence: int32 [n], the row's place in its sentence.
 
-    Raises:
-        ValueError: the arrays are not those of this shard, or what is to be int8 holds a number that is not finite.
+    ValueError: the arrays are not those of this shard, or what is to be int8 holds a number that is not finite.
     """
     first, stop = manifest.shard_range(shard)
     wanted = (stop - first, len(manifest.states), manifest.channels)

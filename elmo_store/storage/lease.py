@@ -259,10 +259,8 @@ def _owner() -> str:
 class LeaseHolder:
     """The lease of ``run`` on ``root``, alive until `end`; as a context it ends with the block.
 
-    ``max_outage_seconds``: of a storage that can't be reached, before the run's job is cancelled.
-
-    Attributes:
-        gave_up: why the run's job was cancelled, "" if it was not.
+    ``max_outage_seconds``: of a storage that can't be reached, before the run's job is cancelled; ``gave_up`` then
+    says why, otherwise "".
     """
 
     def __init__(self, root: Root, run: str, max_outage_seconds: float = math.inf) -> None:

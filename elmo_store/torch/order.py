@@ -24,12 +24,10 @@ def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
 
 
 def epoch_runs(edges: Int64, *, shuffle: bool, seed: int, epoch: int, mixed_shards: int) -> list[Run]:
-    """The runs of an epoch, each sentence in exactly one.
+    """The runs of an epoch, each sentence in exactly one; without ``shuffle`` in the order of the store.
 
-    Args:
-        edges: [shards + 1], the first sentence of each shard, and at last the number of sentences.
-        shuffle: False gives them in the order of the store.
-        mixed_shards: shards whose runs are shuffled together.
+    ``edges``: [shards + 1], the first sentence of each shard, and at last the number of sentences; ``mixed_shards``: so many
+    shards' runs are shuffled together.
     """
     random = generator(seed, epoch)
     shards = random.permutation(len(edges) - 1) if shuffle else np.arange(len(edges) - 1)
@@ -91,13 +89,10 @@ def joined(spans: Int64) -> Int64:
 
 
 def batches(lengths: Int64, random: np.random.Generator | None, *, sentences: int, bucket: bool) -> list[Int64]:
-    """A pool's sentences, by their places in it, as batches.
+    """A pool's sentences, by their places in it, as batches of at most ``sentences``.
 
-    Args:
-        lengths: rows of each sentence [n].
-        random: shuffles sentences and batches; None leaves the order.
-        sentences: of a batch, at most.
-        bucket: sentences of like length together, which saves padding.
+    ``lengths``: rows of each sentence [n]; ``random`` shuffles sentences and batches, None leaves the order; ``bucket``:
+    sentences of like length together, which saves padding.
     """
     order = np.arange(len(lengths)) if random is None else random.permutation(len(lengths))
     if bucket:

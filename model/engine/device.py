@@ -177,13 +177,9 @@ class Direction:
     def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> Tensor:
         """Run a plan from its first step to its last, and return each layer's output after the boundary, [L, p].
 
-        Args:
-            plan: within this device's limits.
-            x: [words, p] float32, of every word of the plan by its number.
-            generation: counts the emptyings of the word book: numbers of another generation mean other words.
-            emit: called for each window, in order, before the next one overwrites the outputs.
-
-        StoppedError: `stop` was set before the last window.
+        ``plan``: within this device's limits; ``x``: [words, p] float32, of every word of the plan by its number; ``generation``
+        counts the emptyings of the word book: numbers of another one mean other words; ``emit`` is called for each window, in
+        order, before the next one overwrites the outputs. StoppedError: `stop` was set before the last window.
         """
         self._x = x
         opening = self._open(plan.lanes, generation)

@@ -18,10 +18,7 @@ from model.warm import warm_state
 class LoadedModel:
     """One loaded model. Calls of several threads wait for each other.
 
-    Attributes:
-        name, fingerprint: of the model, as a store's manifest has them.
-        states: x, fwd1, bwd1, ….
-        channels: numbers of each.
+    ``name``, ``fingerprint``: as a store's manifest has them; ``states``: x, fwd1, bwd1, …, each of ``channels`` numbers.
     """
 
     def __init__(self, model: str | None, start_state: str, options: str | None = None, **engine: Any) -> None:

@@ -77,12 +77,8 @@ def fetch(url: str) -> Path:
 def find(folder_or_url: str) -> tuple[Path, Path | None]:
     """Find a model's files, bring them to a local disk, and return the paths of weights and options (None: there are none).
 
-    Args:
-        folder_or_url: a folder or a weights file (.safetensors or .hdf5), as a local path or any fsspec URL.
-
-    Raises:
-        UnknownModelError: nothing is there.
-        WeightsError: a file in a format that can run code when read, or a folder without weights.
+    ``folder_or_url``: a folder or a weights file (.safetensors or .hdf5), as a local path or any fsspec URL. UnknownModelError:
+    nothing is there. WeightsError: a file in a format that can run code when read, or a folder without weights.
     """
     filesystem, path = _filesystem(folder_or_url)
     with _reaching(folder_or_url, filesystem):

@@ -63,12 +63,8 @@ class Corpus:
     def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
         """Number a text; sentences of no tokens are passed over.
 
-        Args:
-            sentences: their words.
-            n_words: how many words the softmax tells apart, at most.
-            order: the vocabulary's words, commonest first, where they are given from outside; words of it that the text
-                lacks are kept, so that the classes are the same for every text.
-
+        ``n_words``: that the softmax tells apart, at most; ``order``: the vocabulary's words, commonest first, where they are
+        given from outside; words of it that the text lacks are kept, so that the classes are the same for every text.
         TrainingError: no sentences, or fewer than two words to tell apart.
         """
         number: dict[str, int] = {EOS: 0, BOS: 1}

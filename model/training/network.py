@@ -105,11 +105,7 @@ def convolve(characters: Tensor, char_embed: Tensor, weight: Tensor, widths: Ten
     """The largest product of each filter over all windows of words [n, 50], bias and activation not applied → [n, Σf].
 
     A window of nothing but padding stands for all others of that kind: one more than the longest word's characters are looked at.
-
-    Args:
-        characters: on the CPU.
-        char_embed: [262, d_char].
-        weight, widths: as of `merged_convolutions`.
+    ``characters``: on the CPU; ``char_embed``: [262, d_char]; ``weight``, ``widths``: as of `merged_convolutions`.
     """
     length, widest = characters.shape[1], weight.shape[1] // char_embed.shape[1]
     windows = min(length, int((characters != PADDING_ID).sum(1).max()) + 1)

@@ -134,18 +134,11 @@ def resume(
     device: str,
     dtype: torch.dtype | None = None,
 ) -> Trainer:
-    """The run of a checkpoint, to go on as if it had never stopped.
+    """The run of the checkpoint ``path``, to go on as if it had never stopped, on the same text with the same model.
 
-    Args:
-        path: of the checkpoint.
-        recipe: must be the run's own, but for `MAY_CHANGE`.
-        given: what of these is to change.
-        corpus: the same text.
-        options: the same model's.
-        device, dtype: as of `Trainer.fresh`; by default the run's own dtype.
-
-    Raises:
-        TrainingError: no checkpoint, a damaged one, or one of another recipe, model or text.
+    ``recipe`` must be the run's own, but for `MAY_CHANGE`; ``given``: what of these is to change; ``device``, ``dtype``: as of
+    `Trainer.fresh`, by default the run's own dtype. TrainingError: no checkpoint, a damaged one, or one of another recipe, model
+    or text.
     """
     if not path.exists():
         raise TrainingError(f"{path} does not exist: there is no run to resume; start one without --resume")

@@ -85,13 +85,8 @@ def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray) -> tupl
     """What a call's sentences ask of each direction, every sentence from the start state.
 
     Forward nothing after the last wanted row matters, backward nothing before the first. Equal sequences are computed once.
-
-    Args:
-        sentences: boundaries included.
-        first, stop: [n] wanted tokens of each, counted from BOS; none where they are equal.
-
-    Returns:
-        forward, backward, and the word of each row, rows being the wanted tokens in order.
+    ``sentences``: boundaries included; ``first``, ``stop``: [n] wanted tokens of each, counted from BOS; none where they are
+    equal. Returns forward, backward, and the word of each row, rows being the wanted tokens in order.
     """
     wanted = np.flatnonzero(stop > first)
     begin, end, first, stop = sentences.offsets[:-1][wanted], sentences.offsets[1:][wanted], first[wanted], stop[wanted]
