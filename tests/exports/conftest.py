@@ -4,9 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
 import elmo_store
+from elmo_store.format import layout
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.selection import Selection
 from elmo_store.store import Store
 from tests.pipeline.conftest import tiny_model as tiny_model
 
@@ -23,9 +27,17 @@ IDS = ["wsj/00/a:0", "wsj/00/a:1", "wsj/00/a:2", "wsj/00/a:3", "wsj/00/b:0", "ws
 DOCUMENTS = {"wsj/00/a": [0, 1, 2, 3], "wsj/00/b": [4, 5], "nw/c_1": [6]}
 
 
+def say(view: Selection, text: list[SentenceRecord]) -> None:
+    """Have a whole store's ``view`` say of each sentence what stands in ``text``."""
+    columns = {name: [getattr(record, name) for record in text] for name in ("id", "source", "position", "first_row", "tokens")}
+    columns |= {"sentence": [record.index for record in text], "n_tokens": [len(record.tokens) for record in text]}
+    table = pa.table(columns, schema=layout.SENTENCES_SCHEMA)
+    view.records = lambda numbers: [text[n] for n in numbers]  # type: ignore[method-assign]
+    view.table = lambda numbers, columns: table.take(list(numbers)).select(list(columns))  # type: ignore[method-assign]
+
+
 def make(url: Path, *, boundaries: bool = False, dtype: str = "float16", states: tuple[str, ...] = ()) -> Store:
     """A store of `SENTENCES` with the ids `IDS`, written by the package's own writer."""
-    from elmo_store.reading.sentences import SentenceRecord
     from tests.store.support import make_store
 
     lengths = [len(tokens) for tokens in SENTENCES]
@@ -38,7 +50,7 @@ def make(url: Path, *, boundaries: bool = False, dtype: str = "float16", states:
         for i in range(len(SENTENCES))
     ]
     view = store.select(range(len(SENTENCES)))
-    view.records = lambda numbers: [text[n] for n in numbers]  # type: ignore[method-assign]
+    say(view, text)
     return view.write(str(url))
 
 
