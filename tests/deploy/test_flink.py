@@ -257,12 +257,13 @@ def test_a_program_of_the_workers_that_is_missing_is_named(
 
 
 def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
+    embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    with worker_pool(gate.program) as pool:
-        process = started(embed_arguments(store, *flink.beam_options(), *pool))
-        worker, *_ = gate.wait_held(1, process)
+    # A cluster of its own: a pool is of one TaskManager, as the workers of several have the same names.
+    with cluster_here(FlinkCluster, tmp_path / "cluster", 1) as cluster, worker_pool(gate.program) as pool:
+        process = started(embed_arguments(store, *cluster.beam_options(), *pool))
+        (worker,) = gate.wait_held(1, process)
         os.kill(worker, signal.SIGKILL)
         gate.open()
         _, err = process.communicate(timeout=600)

@@ -14,7 +14,7 @@ from pipeline.runners.beam_options import SPARK_CACHE_MILLIS
 from tests.clusters.engine import environment_options
 from tests.clusters.processes import wait_until
 from tests.clusters.spark import SparkCluster
-from tests.deploy.conftest import Arguments, cluster_here, job_service, ran, started, worker_pool
+from tests.deploy.conftest import Arguments, cluster_here, job_service, ran, started
 from tests.deploy.held_worker import Gate
 from tests.pipeline.support import digests
 
@@ -104,8 +104,7 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     wait_until("an empty cluster", lambda: not spark.get("json/")["activeapps"] and not executors(spark), 60)
     assert python_workers(spark) == []
     assert all(app["name"].startswith("elmo-store-embed-") for app in spark.get("json/")["completedapps"])
-    with worker_pool("elmo-store-worker") as pool:
-        third = ran(embed_arguments(store, *spark.beam_options(), *pool))
+    third = ran(embed_arguments(store, *spark.beam_options()))
     assert third.returncode == Exit.COMPLETE, third.stderr
     assert "for a heartbeat" not in third.stderr  # nothing of the job goes on without its command
     assert digests(store) == local_bytes
