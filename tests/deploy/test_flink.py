@@ -27,7 +27,7 @@ from tests.clusters.artefacts import missing_tools, resolve
 from tests.clusters.engine import environment_options
 from tests.clusters.flink import FlinkCluster
 from tests.clusters.processes import Service, wait_until
-from tests.deploy.conftest import Arguments, cluster_here, job_service, ran, started, worker_pool
+from tests.deploy.conftest import Arguments, cluster_here, job_service, ran, started
 from tests.deploy.held_worker import DEVICE_LOST, FIRST_LIMIT, KILLED_LOADING, NO_LIMIT, Gate
 from tests.hostile.faulty import NOTHING_PASSES, faulty_way
 from tests.pipeline.support import digests, remote_digests
@@ -254,22 +254,6 @@ def test_a_program_of_the_workers_that_is_missing_is_named(
     done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), *environment_options("no-such-worker")))
     assert done.returncode == Exit.INCOMPLETE, done.stderr
     assert 'Cannot run program "no-such-worker"' in done.stderr
-
-
-def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
-    embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
-) -> None:
-    store = tmp_path / "store"
-    # A cluster of its own: a pool is of one TaskManager, as the workers of several have the same names.
-    with cluster_here(FlinkCluster, tmp_path / "cluster", 1) as cluster, worker_pool(gate.program) as pool:
-        process = started(embed_arguments(store, *cluster.beam_options(), *pool))
-        (worker,) = gate.wait_held(1, process)
-        os.kill(worker, signal.SIGKILL)
-        gate.open()
-        _, err = process.communicate(timeout=600)
-    assert process.returncode == Exit.COMPLETE, err
-    assert digests(store) == local_bytes
-    assert f"process {worker}) was killed by SIGKILL" in err
 
 
 def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_a_while_is_waited_for(

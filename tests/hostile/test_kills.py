@@ -11,10 +11,8 @@ from tests.hostile.commands import Bench, Case, Run
 from tests.hostile.jobs import Trap
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-COMMANDS = (
-    "embed", "convert", "mix", "export, npz", "report", "collect", "embed, into", "remove", "compact",
-)  # fmt: skip
-KILLS = 2  # of each command, the second in the last tenth of its changes
+ANYWHERE = ("embed", "convert", "mix", "export, npz", "report", "collect", "embed, into", "remove", "compact")
+LATE = ("embed", "collect")  # killed in the last tenth of their changes too
 LATE_SECONDS = 0.01  # after a change, at most, for what a library writes by itself
 
 
@@ -24,34 +22,32 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 def test_every_case_is_here(bench: Bench) -> None:
-    assert set(bench.cases) == set(COMMANDS)
+    assert set(bench.cases) == set(ANYWHERE)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_is_killed_ends_as_undisturbed(bench: Bench, name: str) -> None:
+@pytest.mark.parametrize(("name", "late"), [*((name, False) for name in ANYWHERE), *((name, True) for name in LATE)])
+def test_a_command_that_is_killed_ends_as_undisturbed(bench: Bench, name: str, late: bool) -> None:
     case = bench.cases[name]
     whole = bench.undisturbed(case)
-    for number in range(KILLS):
-        draw = random.Random(f"{name} {number}")
-        run, trap = _killed(bench, case, number, draw)
-        repeated = run.start()
-        code = repeated.wait()
-        if code == Exit.REFUSED and name.startswith("export"):  # it was killed after it had published all
-            assert "a finished export is here" in repeated.output()
-        elif code == Exit.BAD_LOCATION and name == "remove":  # it was killed after its version was put
-            assert "no sentence has any of these" in repeated.output()
-        else:
-            assert code == Exit.COMPLETE, f"{trap}: {repeated.output()}"
-        assert bench.difference(run, whole) == "", f"{trap}, {trap.changes()[-1:]}"
-        run.remove()
+    run, trap = _killed(bench, case, name, late)
+    repeated = run.start()
+    code = repeated.wait()
+    if code == Exit.REFUSED and name.startswith("export"):  # it was killed after it had published all
+        assert "a finished export is here" in repeated.output()
+    elif code == Exit.BAD_LOCATION and name == "remove":  # it was killed after its version was put
+        assert "no sentence has any of these" in repeated.output()
+    else:
+        assert code == Exit.COMPLETE, f"{trap}: {repeated.output()}"
+    assert bench.difference(run, whole) == "", f"{trap}, {trap.changes()[-1:]}"
+    run.remove()
 
 
-def _killed(bench: Bench, case: Case, number: int, draw: random.Random) -> tuple[Run, Trap]:
+def _killed(bench: Bench, case: Case, name: str, late: bool) -> tuple[Run, Trap]:
     """A run that was killed before it ended, at a change of a file or shortly after."""
-    changes = bench.undisturbed(case).changes
-    first = int(0.9 * changes) + 1 if number % KILLS else 1
+    changes, draw = bench.undisturbed(case).changes, random.Random(f"{name} {late}")
+    first = int(0.9 * changes) + 1 if late else 1
     while True:
-        run = bench.begin(case, f"kill {number}")
+        run = bench.begin(case, f"kill {late}")
         at = draw.randint(min(first, changes), changes)
         trap = Trap(run.folder, run.log("changes"), at, draw.choice((0.0, draw.uniform(0, LATE_SECONDS))))
         command = run.start(trap=trap)
