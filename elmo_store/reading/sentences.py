@@ -5,11 +5,9 @@ columns of a row group that are asked for. What was read stays in memory up to a
 """
 
 import mmap
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
@@ -167,10 +165,7 @@ def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) 
 
 @dataclass(frozen=True)
 class _PartFooter:
-    """A part's footer, and how many of its sentences stand before each row group (and at last, all)."""
-
     metadata: pq.FileMetaData
-    before: list[int]
     columns: tuple[str, ...]  # that a record is made of
     schema: pa.Schema
 
@@ -368,10 +363,8 @@ class SentenceTable:
         if unwritten.any():
             number = wanted[unwritten][0]
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
-        parts, at = holding.tolist(), local.tolist()
-        before = [footer.before for footer in self._footers.get_all(parts, self._read_footers)]
-        own = [bisect_right(edges, place) - 1 for edges, place in zip(before, at, strict=True)]
-        return list(zip(parts, own, strict=True)), [place - edges[g] for edges, place, g in zip(before, at, own, strict=True)]
+        groups, places = np.divmod(local, layout.ROW_GROUP_SENTENCES)
+        return list(zip(holding.tolist(), groups.tolist(), strict=True)), places.tolist()
 
     def _index(self) -> tuple[list[PartRange], Int64, Int64]:
         """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.
@@ -398,18 +391,17 @@ class SentenceTable:
         rels = [layout.sentences_part(part.part) for part in parts]
         footers = []
         for part, rel, metadata in zip(parts, rels, read_footers(self._root, rels), strict=True):
-            if metadata.num_rows != part.n_sentences:
-                raise ShardCorruptError(
-                    f"{self._root.url(rel)} has {metadata.num_rows} sentences, not {part.n_sentences}: restore it"
-                )
+            lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            full, rest = divmod(part.n_sentences, layout.ROW_GROUP_SENTENCES)
+            if lengths != [layout.ROW_GROUP_SENTENCES] * full + [rest] * (rest > 0):
+                expected = f"{part.n_sentences} in row groups of {layout.ROW_GROUP_SENTENCES}"
+                raise ShardCorruptError(f"{self._root.url(rel)} has {sum(lengths)} sentences, not {expected}: restore it")
             schema = metadata.schema.to_arrow_schema()
             fields = [field.column for field in self._manifest.fields]
             if problem := schema_problem(schema, pa.schema([*layout.SENTENCES_SCHEMA, *fields])):
                 raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
-            lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (not schema_problem(schema, pa.schema([layout.TEXT])))
-            before = list(accumulate(lengths, initial=0))
-            footers.append(_PartFooter(metadata, before, tuple(columns), schema.remove_metadata()))
+            footers.append(_PartFooter(metadata, tuple(columns), schema.remove_metadata()))
         return footers
 
     def _read_tables(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[pa.Table]:
