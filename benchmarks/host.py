@@ -44,7 +44,7 @@ from pipeline.main import main as elmo_store
 MODEL = SHAPES["wide"]
 # Those of the GPU's engine.
 LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)
-LITTLE_TOKENS, JOBS, BLOCK_BYTES = 1000, 8, 1 << 18
+TOKENS, LITTLE_TOKENS, JOBS, BLOCK_BYTES = 300_000, 1000, 8, 1 << 18
 WRITERS, CALL_ROWS, SHARD_ROWS = 8, 131_072, 16_384
 
 
@@ -109,13 +109,11 @@ def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> 
 
 def main() -> None:
     parser = options_of(__doc__)
-    said = "of held-out text (default: 300000; each takes 5 KB of the storage)"
-    parser.add_argument("--tokens", type=int, default=300_000, help=said)
     args, options = parser.parse_known_args()
     args.options = options
     print(machine())
     with working_folder() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as output, hold_free_memory():
-        text, model = write_lines(folder / "text.txt", running_text(), args.tokens), folder / "model.safetensors"
+        text, model = write_lines(folder / "text.txt", running_text(), TOKENS), folder / "model.safetensors"
         little = write_lines(folder / "little.txt", running_text(), LITTLE_TOKENS)
         random_weights(MODEL).save_safetensors(model)
         _, start = (measured(args, little, model, f"{output}/{k}") for k in range(2))  # the first loads modules

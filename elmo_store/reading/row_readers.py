@@ -7,12 +7,10 @@ there is, by zarr-python and pyarrow.
 
 import os
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +24,7 @@ from elmo_store.format.numbers import Array, Int8Rows, row_block
 from elmo_store.forms import parquet_form
 from elmo_store.forms.zarr_shard import bytes_of, index_bytes
 from elmo_store.storage.data import Range, ShortReadError
-from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers, read_tables, schema_problem
+from elmo_store.storage.parquet_files import GroupsOf, check_groups, errors_name, read_footers, read_tables, schema_problem
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root, folder_in_place_of
 
@@ -269,13 +267,6 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], is_local: bool) -> 
         return list(pool.map(work, items))
 
 
-class _Footer(NamedTuple):
-    """A file's footer, and the first row of each row group (and at last, the number of rows)."""
-
-    metadata: pq.FileMetaData
-    firsts: list[int]
-
-
 Group = tuple[int, int, tuple[int, ...]]  # shard, row group, states
 
 
@@ -284,21 +275,18 @@ class ByParquet(RowReader):
 
     def __init__(self, root: Root, manifest: Manifest, share: float) -> None:
         super().__init__(root, manifest)
-        self._footers: Recent[int, _Footer] = Recent(FOOTERS_KEPT)
+        self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_KEPT)
         self._groups: Recent[Group, Stored] = Recent(int(GROUP_BYTES * share), lambda rows: int(rows.nbytes))
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
         """See `RowReader.fill`."""
-        pieces, by_group, own = list(self._pieces(jobs)), dict[Group, list[tuple[int, int, int]]](), tuple(states)
-        shards = list(dict.fromkeys(shard for shard, *_ in pieces))
-        footers = dict(zip(shards, self._footers.get_all(shards, self._read_footers), strict=True))
-        for shard, low, high, place in pieces:
-            firsts = footers[shard].firsts
-            group = bisect_right(firsts, low) - 1
+        by_group, own, size = dict[Group, list[tuple[int, int, int]]](), tuple(states), layout.ROW_GROUP_ROWS
+        for shard, low, high, place in self._pieces(jobs):
             while low < high:
-                stop = min(high, firsts[group + 1])
-                by_group.setdefault((shard, group, own), []).append((low - firsts[group], stop - firsts[group], place))
-                low, place, group = stop, place + stop - low, group + 1
+                group, first = divmod(low, size)
+                n = min(high - low, size - first)
+                by_group.setdefault((shard, group, own), []).append((first, first + n, place))
+                low, place = low + n, place + n
         keys = sorted(by_group)
         for start in range(0, len(keys), GROUPS_AT_ONCE):
             some = keys[start : start + GROUPS_AT_ONCE]
@@ -307,42 +295,33 @@ class ByParquet(RowReader):
                     rows[place : place + high - low] = decoded[low:high]
 
     def _read_groups(self, keys: list[Group]) -> list[Stored]:
-        m, requests, groups_of = self._manifest, [], dict[int, list[int]]()
+        m, size, requests, groups_of = self._manifest, layout.ROW_GROUP_ROWS, [], dict[int, list[int]]()
         for shard, group, _ in keys:
             groups_of.setdefault(shard, []).append(group)
         names = [m.states[state] for state in keys[0][2]]
         scales = [layout.scale_column(name) for name in names] if m.is_int8 else []
-        for shard, groups in groups_of.items():
-            metadata = self._footers.get(shard, self._read_footers).metadata
+        footers = self._footers.get_all(groups_of, self._read_footers)
+        for (shard, groups), metadata in zip(groups_of.items(), footers, strict=True):
             requests.append(GroupsOf(layout.states_part(shard), metadata, tuple(groups), (*names, *scales)))
         blocks = []
-        for request, table in zip(requests, read_tables(self._root, requests), strict=True):
+        for table in read_tables(self._root, requests):
             decoded: Stored = np.stack([_numbers(table[name]).reshape(-1, m.channels) for name in names]).transpose(1, 0, 2)
             if scales:
                 decoded = Int8Rows(decoded, np.stack([table[name].to_numpy() for name in scales], axis=1))
-            ends = list(accumulate((request.metadata.row_group(group).num_rows for group in request.groups), initial=0))
-            for first, stop in pairwise(ends):
-                # Copies, so that one that is kept does not keep the others.
-                blocks.append(copied(decoded[first:stop]))
+            # Copies, so that one that is kept does not keep the others.
+            blocks += [copied(decoded[first : first + size]) for first in range(0, len(decoded), size)]
         return blocks
 
-    def _read_footers(self, shards: list[int]) -> list[_Footer]:
-        footers = []
-        for shard, metadata in zip(
-            shards, read_footers(self._root, [layout.states_part(shard) for shard in shards]), strict=True
-        ):
+    def _read_footers(self, shards: list[int]) -> list[pq.FileMetaData]:
+        rels = [layout.states_part(shard) for shard in shards]
+        footers = read_footers(self._root, rels)
+        for shard, rel, metadata in zip(shards, rels, footers, strict=True):
             first, stop = self._manifest.shard_range(shard)
-            where = self._root.url(layout.states_part(shard))
-            lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-            if metadata.num_rows != stop - first or sum(lengths) != stop - first or min(lengths, default=0) < 0:
-                raise ShardCorruptError(
-                    f"{where} has {metadata.num_rows} rows, {sum(lengths)} in row groups; the manifest says {stop - first}"
-                )
-            with errors_name(self._root, layout.states_part(shard)):
+            check_groups(self._root.url(rel), metadata, stop - first, layout.ROW_GROUP_ROWS)
+            with errors_name(self._root, rel):
                 problem = schema_problem(metadata.schema.to_arrow_schema(), parquet_form.schema(self._manifest))
             if problem:
-                raise ShardCorruptError(f"{where}: {problem}; the manifest asks for other columns")
-            footers.append(_Footer(metadata, list(accumulate(lengths, initial=0))))
+                raise ShardCorruptError(f"{self._root.url(rel)}: {problem}; the manifest asks for other columns")
         return footers
 
 

@@ -27,6 +27,7 @@ from elmo_store.format.markers import PartGroupMarker, PartRange, marked, read_m
 from elmo_store.storage.data import ShortReadError
 from elmo_store.storage.parquet_files import (
     GroupsOf,
+    check_groups,
     encoded_table,
     errors_name,
     read_footers,
@@ -391,11 +392,7 @@ class SentenceTable:
         rels = [layout.sentences_part(part.part) for part in parts]
         footers = []
         for part, rel, metadata in zip(parts, rels, read_footers(self._root, rels), strict=True):
-            lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-            full, rest = divmod(part.n_sentences, layout.ROW_GROUP_SENTENCES)
-            if lengths != [layout.ROW_GROUP_SENTENCES] * full + [rest] * (rest > 0):
-                expected = f"{part.n_sentences} in row groups of {layout.ROW_GROUP_SENTENCES}"
-                raise ShardCorruptError(f"{self._root.url(rel)} has {sum(lengths)} sentences, not {expected}: restore it")
+            check_groups(self._root.url(rel), metadata, part.n_sentences, layout.ROW_GROUP_SENTENCES)
             schema = metadata.schema.to_arrow_schema()
             fields = [field.column for field in self._manifest.fields]
             if problem := schema_problem(schema, pa.schema([*layout.SENTENCES_SCHEMA, *fields])):

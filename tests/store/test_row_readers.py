@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,20 @@ def test_files_that_vanish_or_are_cut(tmp_path: Path, settings: dict[str, Any], 
     written.root.remove(rel)
     with pytest.raises(ShardMissingError, match=rel):
         elmo_store.open(written.root.url(), **options).read()
+
+
+def test_row_groups_follow_each_other_in_steps_of_one_size(tmp_path: Path) -> None:
+    """So a row's and a sentence's place in a file is known without its footer; other row groups are refused by name."""
+    written = make_store(str(tmp_path / "s"), store_forms=("parquet",), lengths=(1,) * 2500, parts=(2500,), shard_rows=640)
+    store, places = elmo_store.open(tmp_path / "s"), [0, 1023, 1024, 2499]
+    for first, stop in ((0, 2500), (255, 257), (639, 1200), (2304, 2500), (7, 7)):
+        np.testing.assert_array_equal(store.read_span(range(5), first, stop), written.states[first:stop])
+    assert store.texts(places)[1] == [tuple(written.tokens[place]) for place in places]
+    for rel in (layout.sentences_part(0), layout.states_part(1)):
+        pq.write_table(pq.read_table(tmp_path / "s" / rel), tmp_path / "s" / rel, row_group_size=250)
+        store = elmo_store.open(tmp_path / "s")
+        with pytest.raises(ShardCorruptError, match=f"{rel} has .* row groups, not .*: restore it"):
+            (store.sentence(700).read(), store.texts([0]))
 
 
 @pytest.fixture
