@@ -146,16 +146,16 @@ def reading(folder: Path) -> None:
 
 
 def for_training(store: stores.Store) -> None:
-    """What PyTorch's datasets give, without text, beside the same kind of access to the store itself; all of them copy rows."""
+    """What PyTorch's datasets give, without text, beside the store itself, in turns of two; all of them copy rows."""
     data, random = SentenceDataset(store, text=False), np.random.default_rng(7)
     stream = SentenceStream(store, text=False, batch_sentences=BATCH)
 
-    def some() -> list[int]:
-        return random.integers(0, SENTENCES, SAMPLES).tolist()
+    def calls(n: int, sentences: int) -> Iterable[list[int]]:
+        numbers = random.integers(0, SENTENCES, n).tolist()
+        return (numbers[first : first + sentences] for first in range(0, n, sentences))
 
-    def in_batches() -> Iterable[list[int]]:
-        numbers = some()
-        return (numbers[first : first + LOADED_BATCH] for first in range(0, SAMPLES, LOADED_BATCH))
+    def some() -> list[int]:
+        return next(iter(calls(SAMPLES, SAMPLES)))
 
     kinds: dict[str, tuple[Callable[[], object], Callable[[], object], int]] = {
         "SentenceDataset, one by one": (
@@ -163,24 +163,27 @@ def for_training(store: stores.Store) -> None:
             lambda: [store.sentence(number).read() for number in some()],
             SAMPLES,
         ),
-        f"DataLoader of {LOADED_BATCH}, random": (
+        f"DataLoader of {LOADED_BATCH}, {LOADED_BATCH} a call": (
             lambda: _drained(DataLoader(data, LOADED_BATCH, sampler=some(), collate_fn=collate)),
-            lambda: _drained(map(store.read_sentences, in_batches())),
+            lambda: _drained(map(store.read_sentences, calls(SAMPLES, LOADED_BATCH))),
             SAMPLES,
         ),
-        f"SentenceStream, batches of {BATCH}": (
+        f"SentenceStream, {BATCH} a call": (
+            lambda: _drained(stream),
+            lambda: _drained(map(store.read_sentences, calls(SENTENCES, BATCH))),
+            SENTENCES,
+        ),
+        f"SentenceStream, a scan by {BATCH}": (
             lambda: _drained(stream),
             lambda: _drained(rows.copy("K") for batch in store.batches(BATCH) for _, rows in batch),
             SENTENCES,
         ),
     }
-    works = {(kind, side): work for kind, both in kinds.items() for side, work in enumerate(both[:2])}
-    taken = in_turns(works, ROUNDS, clock=time.process_time)
-    title = f"datasets of 5 x {store.channels} beside the store: a scan's sentences are copied one by one for the stream's"
+    title = f"datasets of 5 x {store.channels} beside the store: random sentences; a scan in their order, copied one by one"
     table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", label_width=36)
-    for kind, (_, _, n) in kinds.items():
-        rates = [n / taken[kind, side] for side in (0, 1)]
-        table.row(kind, *rates, f"{rates[0] / rates[1]:.2f}")
+    for kind, (dataset, own, n) in kinds.items():
+        taken = in_turns({"dataset": dataset, "store": own}, ROUNDS, clock=time.process_time)
+        table.row(kind, n / taken["dataset"], n / taken["store"], f"{taken['store'] / taken['dataset']:.2f}")
 
 
 def _drained(items: Iterable[object]) -> None:
