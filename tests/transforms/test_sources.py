@@ -59,7 +59,7 @@ def test_folders_in_order_of_full_names_each_file_once(tree: Path) -> None:
 def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(tree: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         plan_splits([str(tree)])
-    assert f"{tree}: left out 1 files whose ending says no format, such as README.md" in caplog.text
+    assert f"{tree}: left out 1 file whose ending says no format, such as README.md" in caplog.text
     everything = plan_splits([str(tree)], "lines")
     assert "README.md" in names(everything, tree)
     assert {split.format for split in everything} == {"lines"}
@@ -261,7 +261,7 @@ def test_an_object_store(s3_url: str) -> None:
         ("{tmp}/absent.txt", "no such file or folder"),
         ("{tmp}/absent/*.txt", "no file to read is there"),
         ("{tmp}/empty", "no file to read is there"),
-        ("{tmp}/unknown", "it holds nothing but 1 files whose ending says no format, such as a.dat: name them, or give"),
+        ("{tmp}/unknown", "it holds nothing but 1 file whose ending says no format, such as a.dat: name what"),
         ("unheardof://bucket/a.txt", "bad input location: ValueError: Protocol not known: unheardof"),
         ("memory://absent", "no such file or folder"),
     ],

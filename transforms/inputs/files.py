@@ -167,7 +167,8 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, on
         else:
             files[_name(filesystem, path)] = identity_of(info)
     if unknown:
-        told = f"{len(unknown)} files whose ending says no format, such as {min(unknown)}: name them, or give --input-format"
+        many = "1 file" if len(unknown) == 1 else f"{len(unknown):,} files"
+        told = f"{many} whose ending says no format, such as {min(unknown)}: name what is to be read, or give --input-format"
         if not files:
             raise InputError(location, f"it holds nothing but {told}")
         _log.warning("%s: left out %s", location, told)
