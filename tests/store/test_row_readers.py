@@ -21,6 +21,7 @@ from elmo_store.format import layout
 from elmo_store.reading import row_readers, sentences
 from elmo_store.reading.row_readers import ByParquet, ByZarr, Mapped, Ranged
 from elmo_store.reading.sentences import Starts, Vocabulary
+from elmo_store.storage.parquet_files import check_groups
 from tests.store.support import Written, make_store
 
 SHAPE: dict[str, Any] = {"lengths": (30, 0, 5, 70, 1, 40), "parts": (2, 4), "shard_rows": 32, "chunk_rows": 8}
@@ -101,6 +102,8 @@ def test_row_groups_follow_each_other_in_steps_of_one_size(tmp_path: Path) -> No
         store = elmo_store.open(tmp_path / "s")
         with pytest.raises(ShardCorruptError, match=f"{rel} has .* row groups, not .*: restore it"):
             (store.sentence(700).read(), store.texts([0]))
+    with pytest.raises(ShardCorruptError, match=r"a has 2500 rows, 2500 in 10 row groups, not 10+ in groups of 250: restore it"):
+        check_groups("a", pq.read_metadata(tmp_path / "s" / layout.sentences_part(0)), 10**18, 250)
 
 
 @pytest.fixture
