@@ -42,8 +42,7 @@ from pipeline.jobs import embed_job
 from pipeline.main import main as elmo_store
 
 MODEL = SHAPES["wide"]
-# Those of the GPU's engine.
-LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)
+LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)  # a GPU's
 TOKENS, LITTLE_TOKENS, JOBS, BLOCK_BYTES = 300_000, 1000, 8, 1 << 18
 WRITERS, CALL_ROWS, SHARD_ROWS = 8, 131_072, 16_384
 

@@ -54,21 +54,23 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
 @contextmanager
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     say(f"starting Beam's job server for {name} …")
-    try:
-        runner: Any = create_runner(name)
-        server = runner.default_job_server(options)._job_server  # Beam's
-        command, endpoint = server.subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
-    except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
-        raise _no_server(name, error) from error
-    port, said, end = endpoint.rpartition(":")[2], deque[str](maxlen=1), time.monotonic() + START_SECONDS
-    with held([str(part).replace("{{PORT}}", port) for part in command]) as output:
-        reader = threading.Thread(target=pass_on, args=(output, said), name="job service's log", daemon=True)
-        reader.start()
-        while not _answers(endpoint):
-            if not reader.is_alive() or time.monotonic() > end:
-                raise _no_server(name, "".join(said))
-            time.sleep(0.1)
-        yield endpoint
+    for _ in range(2):  # another process may take the port that Beam chose
+        try:
+            runner: Any = create_runner(name)
+            server = runner.default_job_server(options)._job_server  # Beam's
+            command, endpoint = server.subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
+        except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
+            raise _no_server(name, error) from error
+        port, said, end = endpoint.rpartition(":")[2], deque[str](maxlen=1), time.monotonic() + START_SECONDS
+        with held([str(part).replace("{{PORT}}", port) for part in command]) as output:
+            reader = threading.Thread(target=pass_on, args=(output, said), name="job service's log", daemon=True)
+            reader.start()
+            while not (answers := _answers(endpoint)) and reader.is_alive() and time.monotonic() < end:
+                time.sleep(0.1)
+            if answers:
+                yield endpoint
+                return
+    raise _no_server(name, "".join(said))
 
 
 def _no_server(name: str, problem: object) -> CommandError:
