@@ -54,14 +54,14 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
 @contextmanager
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     say(f"starting Beam's job server for {name} …")
-    for _ in range(2):  # another process may take the port that Beam chose
+    for end in [time.monotonic() + START_SECONDS] * 2:  # another process may take the port that Beam chose
         try:
             runner: Any = create_runner(name)
             server = runner.default_job_server(options)._job_server  # Beam's
             command, endpoint = server.subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
         except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
             raise _no_server(name, error) from error
-        port, said, end = endpoint.rpartition(":")[2], deque[str](maxlen=1), time.monotonic() + START_SECONDS
+        port, said = endpoint.rpartition(":")[2], deque[str](maxlen=1)
         with held([str(part).replace("{{PORT}}", port) for part in command]) as output:
             reader = threading.Thread(target=pass_on, args=(output, said), name="job service's log", daemon=True)
             reader.start()
