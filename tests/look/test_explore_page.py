@@ -110,7 +110,8 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
     until(page, "[...document.querySelectorAll('#hits button')].every(b => b.textContent.includes('money'))")
     number = page.find_element("css selector", "#hits small").text
     keys(page, "#hits button", ENTER)
-    until(page, f"document.querySelector('#where').textContent.startsWith('{number},')")
+    until(page, "document.activeElement.matches('#tokens .hit')")  # opened: the page began with that very sentence
+    assert page.find_element("css selector", "#where").text.startswith(f"{number},")
     keys(page, "#tokens button:nth-child(9)", ENTER)
     until(page, "document.querySelectorAll('#lists li').length === 32 && document.querySelectorAll('#map circle').length > 20")
     maps = "[...document.querySelectorAll('#maps button')].map(b => b.textContent + b.querySelector('svg').innerHTML)"
@@ -142,7 +143,9 @@ def focused(driver: Any, attribute: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
+def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any, running: Running) -> None:
+    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
+    until(page, "document.querySelector('#map [aria-current]')")
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
     assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1  # one stop of the Tab key
     assert re.fullmatch(r".*\briver\b.*, cluster [1-5], chosen", focused(page, "ariaLabel"))
