@@ -157,33 +157,50 @@ def for_training(store: stores.Store) -> None:
     def some() -> list[int]:
         return next(iter(calls(SAMPLES, SAMPLES)))
 
-    kinds: dict[str, tuple[Callable[[], object], Callable[[], object], int]] = {
-        "SentenceDataset, one by one": (
-            lambda: [data[number] for number in some()],
-            lambda: [store.sentence(number).read() for number in some()],
-            SAMPLES,
-        ),
-        f"DataLoader of {LOADED_BATCH}, {LOADED_BATCH} a call": (
-            lambda: _drained(DataLoader(data, LOADED_BATCH, sampler=some(), collate_fn=collate)),
-            lambda: _drained(map(store.read_sentences, calls(SAMPLES, LOADED_BATCH))),
-            SAMPLES,
-        ),
-        f"SentenceStream, {BATCH} a call": (
-            lambda: _drained(stream),
-            lambda: _drained(map(store.read_sentences, calls(SENTENCES, BATCH))),
-            SENTENCES,
-        ),
-        f"SentenceStream, a scan by {BATCH}": (
-            lambda: _drained(stream),
-            lambda: _drained(rows.copy("K") for batch in store.batches(BATCH) for _, rows in batch),
-            SENTENCES,
-        ),
-    }
+    def loaded(own: Dataset[Any], size: int | None, sampler: Any, together: Callable[[Any], Any]) -> Callable[[], None]:
+        return lambda: _drained(DataLoader(own, size, sampler=sampler(), collate_fn=together))
+
+    def each(read: Callable[[int], object]) -> Callable[[], None]:
+        return lambda: _drained(map(read, some()))
+
+    def together(n: int, size: int) -> Callable[[], None]:
+        return lambda: _drained(map(store.read_sentences, calls(n, size)))
+
+    # The dataset, the store, and what PyTorch alone makes of the store's: its tensor, its DataLoader's loop.
+    kinds: dict[str, tuple[int, Works]] = {
+        "SentenceDataset, one by one": (SAMPLES, {
+            "dataset": each(data.__getitem__),
+            "store": each(lambda number: store.sentence(number).read()),
+            "PyTorch": each(lambda number: torch.from_numpy(store.sentence(number).read())),
+        }),
+        f"DataLoader of {LOADED_BATCH}, {LOADED_BATCH} a call": (SAMPLES, {
+            "dataset": loaded(data, LOADED_BATCH, some, collate),
+            "store": together(SAMPLES, LOADED_BATCH),
+            "PyTorch": loaded(Sentences(store.read_sentences), None, lambda: list(calls(SAMPLES, LOADED_BATCH)), _as_it_is),
+        }),
+        f"SentenceStream, {BATCH} a call": (SENTENCES, {
+            "dataset": lambda: _drained(stream),
+            "store": together(SENTENCES, BATCH),
+        }),
+        f"SentenceStream, a scan by {BATCH}": (SENTENCES, {
+            "dataset": lambda: _drained(stream),
+            "store": lambda: _drained(rows.copy("K") for batch in store.batches(BATCH) for _, rows in batch),
+        }),
+    }  # fmt: skip
     title = f"datasets of 5 x {store.channels} beside the store: random sentences; a scan in their order, copied one by one"
-    table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", label_width=36)
-    for kind, (dataset, own, n) in kinds.items():
-        taken = in_turns({"dataset": dataset, "store": own}, ROUNDS, clock=time.process_time)
-        table.row(kind, n / taken["dataset"], n / taken["store"], f"{taken['store'] / taken['dataset']:.2f}")
+    table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", "PyTorch's own", label_width=36)
+    for kind, (n, works) in kinds.items():
+        taken = in_turns(works, ROUNDS, clock=time.process_time)
+        ratios = (f"{taken['store'] / taken[name]:.2f}" if name in taken else "" for name in ("dataset", "PyTorch"))
+        table.row(kind, n / taken["dataset"], n / taken["store"], *ratios)
+
+
+def _tensor(read: Callable[[int], Any], number: int) -> torch.Tensor:
+    return torch.from_numpy(read(number))
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def _drained(items: Iterable[object]) -> None:
@@ -191,22 +208,23 @@ def _drained(items: Iterable[object]) -> None:
 
 
 class Sentences(Dataset[Any]):
-    """``LOADED`` sentences that a function reads by number, padded as `collate` does."""
+    """``LOADED`` sentences that a function reads by number."""
 
-    def __init__(self, read: Callable[[int], Any]) -> None:
+    def __init__(self, read: Callable[..., Any]) -> None:
         self.read = read
 
     def __len__(self) -> int:
         return LOADED
 
-    def __getitem__(self, number: int) -> torch.Tensor:
-        return torch.from_numpy(self.read(number))
+    def __getitem__(self, number: Any) -> Any:
+        return self.read(number)
 
 
 def arrow_sentences(folder: Path, store: stores.Store, rows: Any, starts: Any) -> Sentences:
     """Sentences and their tokens of Hugging Face datasets."""
     table = arrow_rows(folder, rows, starts, tokens=store.sentences(columns=["tokens"])["tokens"]).with_format("numpy")
-    return Sentences(lambda number: table[number]["states"].reshape(-1, *rows.shape[1:]))  # the row is read with its tokens
+    # The row is read with its tokens.
+    return Sentences(lambda number: torch.from_numpy(table[number]["states"].reshape(-1, *rows.shape[1:])))
 
 
 def loader(folder: Path) -> None:
@@ -218,7 +236,7 @@ def loader(folder: Path) -> None:
         store, others = made[0], dict[str, Any]()
         if n_stores == 1:
             rows, starts = mapped_rows(folder, store)
-            others = {"memmap": Sentences(of_memmap(rows, starts).one)}
+            others = {"memmap": Sentences(partial(_tensor, of_memmap(rows, starts).one))}
             others["datasets"] = arrow_sentences(folder / "arrow-text", store, rows, starts)
         elif (folder / "loaded").exists():
             store = stores.open(folder / "loaded")

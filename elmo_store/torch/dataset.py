@@ -102,10 +102,17 @@ class Pool:
     def batch(self, places: Int64) -> Item:
         """A batch of the sentences at these places of the pool."""
         store, lengths, chosen, rows = self._wanted.store, self._lengths[places], places.tolist(), self._rows
-        mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # [B, n_max]
-        states = np.zeros((len(self._wanted.places), *mask.shape, store.channels), store.dtype).transpose(1, 2, 0, 3)
-        for own, n, i in zip(states, lengths.tolist(), chosen, strict=True):
-            own[:n] = rows[i]
+        counts = lengths.tolist()
+        n_max = max(counts, default=0)
+        mask = np.arange(n_max) < lengths[:, None]  # [B, n_max]
+        shape = len(self._wanted.places), *mask.shape, store.channels
+        if n_max and min(counts) == n_max:  # as often of a bucket: a third sooner than one by one
+            states = np.empty(shape, store.dtype).transpose(1, 2, 0, 3)
+            np.concatenate([rows[i] for i in chosen], out=states.reshape(-1, shape[0], shape[3]))
+        else:
+            states = np.zeros(shape, store.dtype).transpose(1, 2, 0, 3)
+            for own, n, i in zip(states, counts, chosen, strict=True):
+                own[:n] = rows[i]
         made: Item = {"index": self._numbers[places].tolist(), "states": torch.from_numpy(states)}
         if self._texts is not None:
             ids, tokens = self._texts
