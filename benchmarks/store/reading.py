@@ -148,7 +148,7 @@ def reading(folder: Path) -> None:
 def for_training(store: stores.Store) -> None:
     """What PyTorch's datasets give, without text, beside the store itself, in turns of two; all of them copy rows."""
     data, random = SentenceDataset(store, text=False), np.random.default_rng(7)
-    stream = SentenceStream(store, text=False, batch_sentences=BATCH)
+    stream, whole = SentenceStream(store, text=False, batch_sentences=BATCH), Sentences(store.read_sentences)
 
     def calls(n: int, sentences: int) -> Iterable[list[int]]:
         numbers = random.integers(0, SENTENCES, n).tolist()
@@ -157,54 +157,40 @@ def for_training(store: stores.Store) -> None:
     def some() -> list[int]:
         return next(iter(calls(SAMPLES, SAMPLES)))
 
-    def loaded(own: Dataset[Any], size: int | None, sampler: Any, together: Callable[[Any], Any]) -> Callable[[], None]:
-        return lambda: _drained(DataLoader(own, size, sampler=sampler(), collate_fn=together))
-
-    def each(read: Callable[[int], object]) -> Callable[[], None]:
-        return lambda: _drained(map(read, some()))
-
-    def together(n: int, size: int) -> Callable[[], None]:
-        return lambda: _drained(map(store.read_sentences, calls(n, size)))
+    def read(number: int) -> Any:
+        return store.sentence(number).read()
 
     # The dataset, the store, and what PyTorch alone makes of the store's: its tensor, its DataLoader's loop.
-    kinds: dict[str, tuple[int, Works]] = {
-        "SentenceDataset, one by one": (SAMPLES, {
-            "dataset": each(data.__getitem__),
-            "store": each(lambda number: store.sentence(number).read()),
-            "PyTorch": each(lambda number: torch.from_numpy(store.sentence(number).read())),
-        }),
-        f"DataLoader of {LOADED_BATCH}, {LOADED_BATCH} a call": (SAMPLES, {
-            "dataset": loaded(data, LOADED_BATCH, some, collate),
-            "store": together(SAMPLES, LOADED_BATCH),
-            "PyTorch": loaded(Sentences(store.read_sentences), None, lambda: list(calls(SAMPLES, LOADED_BATCH)), _as_it_is),
-        }),
-        f"SentenceStream, {BATCH} a call": (SENTENCES, {
-            "dataset": lambda: _drained(stream),
-            "store": together(SENTENCES, BATCH),
-        }),
-        f"SentenceStream, a scan by {BATCH}": (SENTENCES, {
-            "dataset": lambda: _drained(stream),
-            "store": lambda: _drained(rows.copy("K") for batch in store.batches(BATCH) for _, rows in batch),
-        }),
-    }  # fmt: skip
+    kinds: list[tuple[str, int, list[Callable[[], Iterable[object]]]]] = [
+        ("SentenceDataset, one by one", SAMPLES, [
+            lambda: map(data.__getitem__, some()),
+            lambda: map(read, some()),
+            lambda: map(torch.from_numpy, map(read, some())),
+        ]),
+        (f"DataLoader of {LOADED_BATCH}, {LOADED_BATCH} a call", SAMPLES, [
+            lambda: DataLoader(data, LOADED_BATCH, sampler=some(), collate_fn=collate),
+            lambda: map(store.read_sentences, calls(SAMPLES, LOADED_BATCH)),
+            lambda: DataLoader(whole, None, sampler=list(calls(SAMPLES, LOADED_BATCH)), collate_fn=lambda batch: batch),
+        ]),
+        (f"SentenceStream, {BATCH} a call", SENTENCES, [
+            lambda: stream,
+            lambda: map(store.read_sentences, calls(SENTENCES, BATCH)),
+        ]),
+        (f"SentenceStream, a scan by {BATCH}", SENTENCES, [
+            lambda: stream,
+            lambda: (rows.copy("K") for batch in store.batches(BATCH) for _, rows in batch),
+        ]),
+    ]  # fmt: skip
     title = f"datasets of 5 x {store.channels} beside the store: random sentences; a scan in their order, copied one by one"
     table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", "PyTorch's own", label_width=36)
-    for kind, (n, works) in kinds.items():
-        taken = in_turns(works, ROUNDS, clock=time.process_time)
-        ratios = (f"{taken['store'] / taken[name]:.2f}" if name in taken else "" for name in ("dataset", "PyTorch"))
-        table.row(kind, n / taken["dataset"], n / taken["store"], *ratios)
+    for kind, n, items in kinds:
+        taken = in_turns({i: partial(_drained, work) for i, work in enumerate(items)}, ROUNDS, clock=time.process_time)
+        ratios = [f"{taken[1] / taken[i]:.2f}" if i in taken else "" for i in (0, 2)]
+        table.row(kind, n / taken[0], n / taken[1], *ratios)
 
 
-def _tensor(read: Callable[[int], Any], number: int) -> torch.Tensor:
-    return torch.from_numpy(read(number))
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-def _drained(items: Iterable[object]) -> None:
-    deque(items, maxlen=0)
+def _drained(items: Callable[[], Iterable[object]]) -> None:
+    deque(items(), maxlen=0)
 
 
 class Sentences(Dataset[Any]):
@@ -223,8 +209,7 @@ class Sentences(Dataset[Any]):
 def arrow_sentences(folder: Path, store: stores.Store, rows: Any, starts: Any) -> Sentences:
     """Sentences and their tokens of Hugging Face datasets."""
     table = arrow_rows(folder, rows, starts, tokens=store.sentences(columns=["tokens"])["tokens"]).with_format("numpy")
-    # The row is read with its tokens.
-    return Sentences(lambda number: torch.from_numpy(table[number]["states"].reshape(-1, *rows.shape[1:])))
+    return Sentences(lambda number: table[number]["states"].reshape(-1, *rows.shape[1:]))  # the row is read with its tokens
 
 
 def loader(folder: Path) -> None:
@@ -236,7 +221,7 @@ def loader(folder: Path) -> None:
         store, others = made[0], dict[str, Any]()
         if n_stores == 1:
             rows, starts = mapped_rows(folder, store)
-            others = {"memmap": Sentences(partial(_tensor, of_memmap(rows, starts).one))}
+            others = {"memmap": Sentences(of_memmap(rows, starts).one)}
             others["datasets"] = arrow_sentences(folder / "arrow-text", store, rows, starts)
         elif (folder / "loaded").exists():
             store = stores.open(folder / "loaded")
@@ -254,8 +239,8 @@ def loader(folder: Path) -> None:
 
 def _load(data: Any, workers: int) -> None:
     chosen = np.random.default_rng().integers(0, len(data), LOADER_SENTENCES).tolist()
-    together = collate if isinstance(data, SentenceDataset) else padded
-    _drained(DataLoader(data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together))
+    together = collate if isinstance(data, SentenceDataset) else lambda items: padded(list(map(torch.from_numpy, items)))
+    _drained(lambda: DataLoader(data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together))
 
 
 def members(folder: Path) -> None:

@@ -38,14 +38,7 @@ from model.start_state import StartState
 from transforms.runtime.results import Outcome, counted, total
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import MODEL, PLAN
-from transforms.runtime.worker import (
-    Health,
-    WorkerError,
-    claim_device,
-    end_where_replaced,
-    release_memory,
-    run_stats,
-)
+from transforms.runtime.worker import Health, WorkerError, claim_device, end_where_replaced, release_memory, run_stats
 from transforms.stages.job import Job
 from transforms.stages.known import KnownSentences, merged
 from transforms.stages.plan import ShardTask, marker_of_plan

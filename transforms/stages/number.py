@@ -22,14 +22,7 @@ import pyarrow.parquet as pq
 from elmo_store.format import ids, layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.markers import (
-    REPEATED_IDS,
-    IdsMarker,
-    PartGroupMarker,
-    Stats,
-    put_objects,
-    write_marker,
-)
+from elmo_store.format.markers import REPEATED_IDS, IdsMarker, PartGroupMarker, Stats, put_objects, write_marker
 from elmo_store.format.texts import cut_bytes, hash_tokens
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
