@@ -13,7 +13,7 @@ from elmo_store.format.version import Member, Version
 from elmo_store.reading.joined import Joined
 from elmo_store.reading.opening import opened_member
 from elmo_store.reading.row_readers import row_reader
-from elmo_store.reading.sentences import SentenceTable, Vocabulary, read_index
+from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Held, Readers, Runs, StoreReader
 from elmo_store.storage.root import Root
 
@@ -29,10 +29,8 @@ def _kept(member: Member) -> Iterator[tuple[int, int, int, int]]:
 class MemberReader(StoreReader):
     """A member of a version, by what the version says of it; when it is first read, its manifest is compared with that."""
 
-    def __init__(
-        self, collection: Root, version: Version, member: Member, form: str, *, mapped: bool, vocabulary: Vocabulary | None = None
-    ) -> None:
-        self._collection, self._version, self._member, self._vocabulary = collection, version, member, vocabulary
+    def __init__(self, collection: Root, version: Version, member: Member, form: str, *, mapped: bool) -> None:
+        self._collection, self._version, self._member = collection, version, member
         root = Root(collection.url(layout.member(member.name)), collection.storage_options)
         self._describe(root, version.manifest_of(member), form, mapped=mapped)
 
@@ -43,8 +41,9 @@ class MemberReader(StoreReader):
     def _now(self) -> Readers:
         self.root, manifest = opened_member(self._collection, self._version, self._member)
         share = manifest.sizes.sentences / max(1, int(self._version.sizes[:, 0].sum()))  # together they keep what one store may
-        sentences = SentenceTable(self.root, manifest, share, self._vocabulary)
-        return Readers(sentences, row_reader(self.root, manifest, self.form, mapped=self.mapped, share=share))
+        return Readers(
+            SentenceTable(self.root, manifest, share), row_reader(self.root, manifest, self.form, mapped=self.mapped, share=share)
+        )
 
 
 class CollectionReader(Joined, StoreReader):
@@ -59,9 +58,8 @@ class CollectionReader(Joined, StoreReader):
 
     def _make_runs(self) -> Runs:
         """What the members hold without what is removed of them."""
-        members, vocabulary = self.version.members, Vocabulary()
-        of = partial(MemberReader, self.root, self.version, form=self.form, mapped=self.mapped, vocabulary=vocabulary)
-        stores = [of(member) for member in members]
+        members = self.version.members
+        stores = [MemberReader(self.root, self.version, member, self.form, mapped=self.mapped) for member in members]
         if any(member.removed for member in members):
             runs = [(number, *run) for number, member in enumerate(members) for run in _kept(member)]
             table = np.array(runs, np.int64)  # member, first sentence, sentences, first row, rows

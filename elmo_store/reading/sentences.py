@@ -8,13 +8,13 @@ import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
@@ -40,11 +40,10 @@ from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
 START_BYTES = 1 << 28  # of `sentence_start` in memory: of 33 million sentences
-TEXT_BYTES = 1 << 28  # of columns of text in memory
+TEXT_BYTES = 1 << 29  # of columns of text in memory
 FOOTERS_KEPT = 1024
 TEXT_COLUMNS = ("id", "tokens")
 _Group = tuple[int, int]  # a part's place in the index, and one of its row groups
-MOST_WORDS = 1 << 20  # of a vocabulary
 
 
 class SentenceRecord(msgspec.Struct, frozen=True):
@@ -171,58 +170,26 @@ class _PartFooter:
     schema: pa.Schema
 
 
-class Words:
-    """Lists of words, as numbers in a vocabulary that row groups share: a token takes 4 bytes, and its string is made once."""
+class Texts:
+    """Ids and tokens of a row group's sentences, each sentence's in one stretch of bytes that is split when it is asked for."""
 
-    def __init__(self, words: list[str], ids: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32]) -> None:
-        self._words, self._ids, self._offsets = words, ids.data, offsets.data
-        self.nbytes = ids.nbytes + offsets.nbytes
+    def __init__(self, ids: pa.StringArray, tokens: pa.ListArray) -> None:
+        n_tokens = tokens.value_lengths()
+        lists = pa.ListArray.from_arrays(tokens.offsets, tokens.values)  # the function takes no type without nulls
+        joined = pc.binary_join_element_wise(ids, pc.binary_join(lists, "\0"), "\0")
+        _, offsets, data = pc.if_else(pc.equal(n_tokens, 0), ids, joined).buffers()
+        self._offsets, self._data = memoryview(offsets).cast("i"), b"" if data is None else data.to_pybytes()
+        self.nbytes, self._made = len(offsets) + len(self._data), list[tuple[str, tuple[str, ...]]]()
+        if self._data.count(0) != (pc.sum(n_tokens).as_py() or 0):  # a text has such a character itself
+            self._made = list(zip(ids.to_pylist(), map(tuple, tokens.to_pylist()), strict=True))
+            self.nbytes *= 16  # strings of their own
 
-    def __getitem__(self, index: int) -> tuple[str, ...]:
-        """One of the lists."""
-        numbers = self._ids[self._offsets[index] : self._offsets[index + 1]].tolist()
-        return itemgetter(*numbers)(self._words) if len(numbers) > 1 else tuple(self._words[n] for n in numbers)
-
-
-class Strings:
-    """Strings as Arrow holds them, of which one is taken in a third of Arrow's own time."""
-
-    def __init__(self, column: pa.StringArray) -> None:
-        _, offsets, data = column.buffers()
-        self._offsets = memoryview(offsets).cast("i")[column.offset :]
-        self._data = b"" if data is None else data.to_pybytes()
-        self.nbytes = column.nbytes
-
-    def __getitem__(self, index: int) -> str:
-        """One of the strings."""
-        return self._data[self._offsets[index] : self._offsets[index + 1]].decode()
-
-
-class Vocabulary:
-    """The words of `Words`, each once, up to `MOST_WORDS`; then it begins anew, beside what was made before. Safe for threads."""
-
-    def __init__(self) -> None:
-        self._lock = ForkLock()
-        self._words, self._numbers = list[str](), dict[str, int]()
-
-    def of(self, lists: pa.ListArray) -> Words:
-        """``lists``: of strings, or of numbers of a dictionary of them."""
-        lists = lists.slice(0)
-        first, last = lists.offsets[0].as_py(), lists.offsets[len(lists)].as_py()
-        values = lists.values.slice(first, last - first)
-        coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-        with self._lock:
-            if len(self._words) > MOST_WORDS:
-                self._words, self._numbers = [], {}
-            words, ids = self._words, [self._number(word) for word in coded.dictionary.to_pylist()]
-        own = np.array(ids, np.int32)[coded.indices.to_numpy()] if len(coded) else np.zeros(0, np.int32)
-        return Words(words, own, lists.offsets.to_numpy() - np.int32(first))
-
-    def _number(self, word: str) -> int:
-        number = self._numbers.setdefault(word, len(self._words))
-        if number == len(self._words):
-            self._words.append(word)
-        return number
+    def __getitem__(self, place: int) -> tuple[str, tuple[str, ...]]:
+        """Id and tokens of one of the sentences."""
+        if self._made:
+            return self._made[place]
+        own, some, tokens = self._data[self._offsets[place] : self._offsets[place + 1]].decode().partition("\0")
+        return own, tuple(tokens.split("\0")) if some else ()
 
 
 def encode_part(table: pa.Table) -> bytes:
@@ -275,24 +242,24 @@ def index_fault(parts: Sequence[PartRange]) -> str | None:
     return None
 
 
-def _bytes_of(columns: Sequence[Any]) -> int:
-    return sum(int(column.nbytes) for column in columns)
+def _bytes_of(read: tuple[Texts, dict[str, pa.Array]]) -> int:
+    texts, columns = read
+    return texts.nbytes + sum(int(column.nbytes) for column in columns.values())
 
 
 class SentenceTable:
     """The sentences of a store."""
 
-    def __init__(self, root: Root, manifest: Manifest, share: float = 1.0, vocabulary: Vocabulary | None = None) -> None:
-        """``share``: of the memory that a store's text may take; ``vocabulary``: that stores which are read as one share."""
+    def __init__(self, root: Root, manifest: Manifest, share: float = 1.0) -> None:
+        """``share``: of the memory that a store's text may take."""
         self._root, self._manifest = root, manifest
         sizes, text_bytes = manifest.sizes, int(TEXT_BYTES * share)
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
-        self._texts: Recent[_Group, list[Any]] = Recent(text_bytes, _bytes_of)  # `TEXT_COLUMNS`
-        self._facts: Recent[_Group, list[Any]] = Recent(text_bytes, _bytes_of)  # all columns of a record
+        self._texts: Recent[_Group, Texts] = Recent(text_bytes, lambda texts: texts.nbytes)
+        self._facts: Recent[_Group, tuple[Texts, dict[str, pa.Array]]] = Recent(text_bytes, _bytes_of)  # all of a record
         self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(text_bytes, lambda table: int(table.nbytes))
-        self._vocabulary = vocabulary or Vocabulary()
         self._by_id = HashTables(root, sizes.sentences, layout.id_table)
         self._by_text = HashTables(root, sizes.sentences, layout.text_table)
         self._lock = ForkLock()
@@ -318,19 +285,18 @@ class SentenceTable:
         names = self._footers.get(groups[0][0], self._read_footers).columns
         facts = self._facts.get_all(groups, lambda missing: self._read_columns(missing, names))
         values = [
-            [columns[at][place] for columns, place in zip(facts, places, strict=True)]
-            if name in TEXT_COLUMNS
-            else [columns[at][place].as_py() for columns, place in zip(facts, places, strict=True)]
-            for at, name in enumerate(names)
+            {"id": sentence_id, "tokens": tokens} | {name: column[place].as_py() for name, column in columns.items()}
+            for (texts, columns), place in zip(facts, places, strict=True)
+            for sentence_id, tokens in (texts[place],)
         ]
-        return list(map(partial(self._record, names), wanted.tolist(), *values))
+        return list(map(self._record, wanted.tolist(), values))
 
     def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
         """Id and tokens of each of these sentences; nothing else is read."""
         groups, places = self._located(self.starts.checked(numbers))
-        texts = self._texts.get_all(groups, lambda missing: self._read_columns(missing, TEXT_COLUMNS))
-        ids = [own[place] for (own, _), place in zip(texts, places, strict=True)]
-        return ids, [own[place] for (_, own), place in zip(texts, places, strict=True)]
+        texts = self._texts.get_all(groups, lambda missing: [texts for texts, _ in self._read_columns(missing, TEXT_COLUMNS)])
+        pairs = [own[place] for own, place in zip(texts, places, strict=True)]
+        return [own[0] for own in pairs], [own[1] for own in pairs]
 
     def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
@@ -360,9 +326,9 @@ class SentenceTable:
         _, firsts, stops = self._index()
         holding = np.searchsorted(firsts[1:], wanted, "right")
         local = wanted - firsts[holding]
-        unwritten = (local < 0) | (wanted >= stops[holding])
-        if unwritten.any():
-            number = wanted[unwritten][0]
+        unwritten = () if self._manifest.complete else wanted[(local < 0) | (wanted >= stops[holding])]
+        if len(unwritten):
+            number = unwritten[0]
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
         groups, places = np.divmod(local, layout.ROW_GROUP_SENTENCES)
         return list(zip(holding.tolist(), groups.tolist(), strict=True)), places.tolist()
@@ -409,18 +375,15 @@ class SentenceTable:
         rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
         return GroupsOf(rel, footer.metadata, (group,), names, **settings)
 
-    def _read_columns(self, groups: list[_Group], names: tuple[str, ...]) -> list[list[Any]]:
-        """Columns of row groups: `Words` of tokens, `Strings` of ids, Arrow's arrays of others."""
-        tables = read_tables(self._root, [self._request(*group, names, dictionaries=True) for group in groups])
-        return [[self._kept(name, table[name].combine_chunks()) for name in names] for table in tables]
+    def _read_columns(self, groups: list[_Group], names: tuple[str, ...]) -> list[tuple[Texts, dict[str, pa.Array]]]:
+        """Columns of row groups: of ids and tokens `Texts`, Arrow's arrays of others."""
+        read = []
+        for table in read_tables(self._root, [self._request(*group, names) for group in groups]):
+            columns = {name: table[name].combine_chunks() for name in names}
+            read.append((Texts(columns.pop("id"), columns.pop("tokens")), columns))
+        return read
 
-    def _kept(self, name: str, column: pa.Array) -> Any:
-        if name == "tokens":
-            return self._vocabulary.of(column)
-        return Strings(column.cast(pa.string())) if name == "id" else column
-
-    def _record(self, names: Sequence[str], number: int, *values: Any) -> SentenceRecord:
-        own = dict(zip(names, values, strict=True))
+    def _record(self, number: int, own: dict[str, Any]) -> SentenceRecord:
         if own["sentence"] != number:
             raise ShardCorruptError(f"{self._root}: sentence {own['sentence']} is where {number} must be: a part is damaged")
         n_tokens = own["n_tokens"]

@@ -31,8 +31,7 @@ MOST_STORED = 1 << 30  # of a column of a row group
 class GroupsOf:
     """Row groups to read of one file: their numbers in it, and the names of its columns.
 
-    ``nulls``: columns may have any. ``dictionaries``: strings that are stored as numbers of a dictionary stay so, and a request
-    is of one row group.
+    ``nulls``: columns may have any.
     """
 
     rel: str
@@ -40,7 +39,6 @@ class GroupsOf:
     groups: tuple[int, ...]
     columns: tuple[str, ...]
     nulls: bool = False
-    dictionaries: bool = False
 
 
 @contextmanager
@@ -156,7 +154,7 @@ def _read(source: Any, request: GroupsOf, size: int) -> pa.Table:
     tables = [file.read_row_groups(own, columns=list(columns), use_threads=False) for own in several]
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
     _check(table, metadata, request.groups, nulls=request.nulls)
-    return _plain_strings(table, metadata, size) if texts and not request.dictionaries else table
+    return _plain_strings(table, metadata, size) if texts else table
 
 
 def _texts(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> list[str]:

@@ -74,8 +74,8 @@ def test_ids_that_are_no_names_in_hdf5(tmp_path: Path, format: str, ids: list[st
     written = make_store(str(tmp_path / "s"), lengths=(3,) * len(ids), parts=(len(ids),))
     real = SentenceTable._record
 
-    def record(self: SentenceTable, names: Any, number: int, *values: Any) -> Any:
-        return msgspec.structs.replace(real(self, names, number, *values), id=ids[number])
+    def record(self: SentenceTable, number: int, own: Any) -> Any:
+        return msgspec.structs.replace(real(self, number, own), id=ids[number])
 
     monkeypatch.setattr(SentenceTable, "_record", record)
     with pytest.raises(StoreError, match="can't name a dataset in HDF5"):

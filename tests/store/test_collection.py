@@ -380,7 +380,7 @@ def test_a_store_whose_files_are_links_is_collected_whole_and_one_with_a_linked_
     assert not (tmp_path / "other/versions").exists()
 
 
-def test_a_collection_keeps_as_much_text_as_one_store_and_its_words_once(
+def test_a_collection_keeps_as_much_text_as_one_store(
     tmp_path: Path, stores: list[elmo_store.Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collecting.collect(str(tmp_path / "all"), stores)
@@ -389,4 +389,3 @@ def test_a_collection_keeps_as_much_text_as_one_store_and_its_words_once(
     tables = [store._now.sentences for store in collection.runs.stores if "_now" in vars(store)]
     assert len(tables) > 1
     assert sum(table._texts._most for table in tables) <= sentences.TEXT_BYTES
-    assert len({id(table._vocabulary) for table in tables}) == 1

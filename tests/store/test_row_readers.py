@@ -20,7 +20,7 @@ from elmo_store.errors import ShardCorruptError, ShardMissingError
 from elmo_store.format import layout
 from elmo_store.reading import row_readers, sentences
 from elmo_store.reading.row_readers import ByParquet, ByZarr, Mapped, Ranged
-from elmo_store.reading.sentences import Starts, Vocabulary
+from elmo_store.reading.sentences import Starts, Texts
 from elmo_store.storage.parquet_files import check_groups
 from tests.store.support import Written, make_store
 
@@ -161,15 +161,16 @@ def test_more_starts_than_are_kept_are_read_again(monkeypatch: pytest.MonkeyPatc
     np.testing.assert_array_equal(starts.spans(range(95)), np.stack([np.arange(95) * 2, np.arange(1, 96) * 2], axis=1))
 
 
-@given(st.lists(st.lists(st.text(max_size=3), max_size=5), max_size=8), st.booleans())
-def test_words_come_back(lists: list[list[str]], coded: bool) -> None:
+WORDS = st.text(st.characters(exclude_categories=["Cs"]) | st.just("\0"), max_size=3)
+
+
+@given(st.lists(st.tuples(WORDS, st.lists(WORDS, max_size=5)), max_size=8))
+def test_ids_and_tokens_come_back(sentences: list[tuple[str, list[str]]]) -> None:
     import pyarrow as pa
 
-    array = pa.array(lists, pa.list_(pa.string()))
-    if coded:
-        array = pa.ListArray.from_arrays(array.offsets, array.values.dictionary_encode())
-    vocabulary = Vocabulary()
-    for own, part in ((lists, array), (lists[1:], array.slice(1))):
-        words = vocabulary.of(part)
-        assert [words[index] for index in range(len(own))] == [tuple(one) for one in own]
-    assert len(vocabulary._words) == len({word for one in lists for word in one})
+    ids = pa.array([sentence_id for sentence_id, _ in sentences], pa.string())
+    tokens = pa.array([own for _, own in sentences], pa.list_(pa.string()))
+    for first in (0, 1):
+        texts = Texts(ids.slice(first), tokens.slice(first))
+        part = sentences[first:]
+        assert [texts[place] for place in range(len(part))] == [(sentence_id, tuple(own)) for sentence_id, own in part]
