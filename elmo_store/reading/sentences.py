@@ -43,6 +43,7 @@ START_BYTES = 1 << 28  # of `sentence_start` in memory: of 33 million sentences
 TEXT_BYTES = 1 << 29  # of columns of text in memory
 FOOTERS_KEPT = 1024
 TEXT_COLUMNS = ("id", "tokens")
+RECORD = "record"
 _Group = tuple[int, int]  # a part's place in the index, and one of its row groups
 
 
@@ -171,18 +172,26 @@ class _PartFooter:
 
 
 class Texts:
-    """Ids and tokens of a row group's sentences, each sentence's in one stretch of bytes that is split when it is asked for."""
+    """Ids and tokens of a row group's sentences, each sentence's in one stretch of bytes that is split when it is asked for.
 
-    def __init__(self, ids: pa.StringArray, tokens: pa.ListArray) -> None:
+    Attributes:
+        columns: the other columns.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        """``table``: a row a sentence; nothing in it is null."""
+        self.columns: dict[str, pa.Array] = {name: table[name].combine_chunks() for name in table.column_names}
+        ids, tokens = self.columns.pop("id"), self.columns.pop("tokens")
         n_tokens = tokens.value_lengths()
         lists = pa.ListArray.from_arrays(tokens.offsets, tokens.values)  # the function takes no type without nulls
         joined = pc.binary_join_element_wise(ids, pc.binary_join(lists, "\0"), "\0")
         _, offsets, data = pc.if_else(pc.equal(n_tokens, 0), ids, joined).buffers()
         self._offsets, self._data = memoryview(offsets).cast("i"), b"" if data is None else data.to_pybytes()
-        self.nbytes, self._made = len(offsets) + len(self._data), list[tuple[str, tuple[str, ...]]]()
+        text_bytes, self._made = len(offsets) + len(self._data), list[tuple[str, tuple[str, ...]]]()
         if self._data.count(0) != (pc.sum(n_tokens).as_py() or 0):  # a text has such a character itself
             self._made = list(zip(ids.to_pylist(), map(tuple, tokens.to_pylist()), strict=True))
-            self.nbytes *= 16  # strings of their own
+            text_bytes *= 16  # strings of their own
+        self.nbytes = text_bytes + sum(int(column.nbytes) for column in self.columns.values())
 
     def __getitem__(self, place: int) -> tuple[str, tuple[str, ...]]:
         """Id and tokens of one of the sentences."""
@@ -242,24 +251,18 @@ def index_fault(parts: Sequence[PartRange]) -> str | None:
     return None
 
 
-def _bytes_of(read: tuple[Texts, dict[str, pa.Array]]) -> int:
-    texts, columns = read
-    return texts.nbytes + sum(int(column.nbytes) for column in columns.values())
-
-
 class SentenceTable:
     """The sentences of a store."""
 
     def __init__(self, root: Root, manifest: Manifest, share: float = 1.0) -> None:
         """``share``: of the memory that a store's text may take."""
         self._root, self._manifest = root, manifest
-        sizes, text_bytes = manifest.sizes, int(TEXT_BYTES * share)
+        sizes = manifest.sizes
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
-        self._texts: Recent[_Group, Texts] = Recent(text_bytes, lambda texts: texts.nbytes)
-        self._facts: Recent[_Group, tuple[Texts, dict[str, pa.Array]]] = Recent(text_bytes, _bytes_of)  # all of a record
-        self._tables: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(text_bytes, lambda table: int(table.nbytes))
+        # By row group: `Texts` of id and tokens; by (*group, RECORD) those with all of a record; by (*group, names) tables.
+        self._kept: Recent[Any, Any] = Recent(int(TEXT_BYTES * share), lambda kept: int(kept.nbytes))
         self._by_id = HashTables(root, sizes.sentences, layout.id_table)
         self._by_text = HashTables(root, sizes.sentences, layout.text_table)
         self._lock = ForkLock()
@@ -283,18 +286,19 @@ class SentenceTable:
             return []
         groups, places = self._located(wanted)
         names = self._footers.get(groups[0][0], self._read_footers).columns
-        facts = self._facts.get_all(groups, lambda missing: self._read_columns(missing, names))
+        keys = [(*group, RECORD) for group in groups]
+        facts = self._kept.get_all(keys, lambda missing: self._read_texts([(part, group) for part, group, _ in missing], names))
         values = [
-            {"id": sentence_id, "tokens": tokens} | {name: column[place].as_py() for name, column in columns.items()}
-            for (texts, columns), place in zip(facts, places, strict=True)
-            for sentence_id, tokens in (texts[place],)
+            {name: column[place].as_py() for name, column in own.columns.items()}
+            | dict(zip(TEXT_COLUMNS, own[place], strict=True))
+            for own, place in zip(facts, places, strict=True)
         ]
         return list(map(self._record, wanted.tolist(), values))
 
     def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
         """Id and tokens of each of these sentences; nothing else is read."""
         groups, places = self._located(self.starts.checked(numbers))
-        texts = self._texts.get_all(groups, lambda missing: [texts for texts, _ in self._read_columns(missing, TEXT_COLUMNS)])
+        texts = self._kept.get_all(groups, lambda missing: self._read_texts(missing, TEXT_COLUMNS))
         pairs = [own[place] for own, place in zip(texts, places, strict=True)]
         return [own[0] for own in pairs], [own[1] for own in pairs]
 
@@ -308,7 +312,7 @@ class SentenceTable:
             return pa.schema([schema.field(name) for name in names]).empty_table()
         of_sentences, places = self._located(wanted)
         groups = list(dict.fromkeys(of_sentences))
-        tables = self._tables.get_all([(*group, tuple(names)) for group in groups], self._read_tables)
+        tables = self._kept.get_all([(*group, tuple(names)) for group in groups], self._read_tables)
         starts = dict(zip(groups, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
         taken = [starts[group] + place for group, place in zip(of_sentences, places, strict=True)]
         table = pa.concat_tables(tables)
@@ -326,10 +330,8 @@ class SentenceTable:
         _, firsts, stops = self._index()
         holding = np.searchsorted(firsts[1:], wanted, "right")
         local = wanted - firsts[holding]
-        unwritten = () if self._manifest.complete else wanted[(local < 0) | (wanted >= stops[holding])]
-        if len(unwritten):
-            number = unwritten[0]
-            raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
+        if not self._manifest.complete and len(unwritten := wanted[(local < 0) | (wanted >= stops[holding])]):
+            raise ShardMissingError(f"{self._root}: sentence {unwritten[0]} is not written yet: run the job again to continue it")
         groups, places = np.divmod(local, layout.ROW_GROUP_SENTENCES)
         return list(zip(holding.tolist(), groups.tolist(), strict=True)), places.tolist()
 
@@ -375,13 +377,8 @@ class SentenceTable:
         rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
         return GroupsOf(rel, footer.metadata, (group,), names, **settings)
 
-    def _read_columns(self, groups: list[_Group], names: tuple[str, ...]) -> list[tuple[Texts, dict[str, pa.Array]]]:
-        """Columns of row groups: of ids and tokens `Texts`, Arrow's arrays of others."""
-        read = []
-        for table in read_tables(self._root, [self._request(*group, names) for group in groups]):
-            columns = {name: table[name].combine_chunks() for name in names}
-            read.append((Texts(columns.pop("id"), columns.pop("tokens")), columns))
-        return read
+    def _read_texts(self, groups: list[_Group], names: tuple[str, ...]) -> list[Texts]:
+        return list(map(Texts, read_tables(self._root, [self._request(*group, names) for group in groups])))
 
     def _record(self, number: int, own: dict[str, Any]) -> SentenceRecord:
         if own["sentence"] != number:

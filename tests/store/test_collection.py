@@ -388,4 +388,4 @@ def test_a_collection_keeps_as_much_text_as_one_store(
     list(collection.sentences())
     tables = [store._now.sentences for store in collection.runs.stores if "_now" in vars(store)]
     assert len(tables) > 1
-    assert sum(table._texts._most for table in tables) <= sentences.TEXT_BYTES
+    assert sum(table._kept._most for table in tables) <= sentences.TEXT_BYTES

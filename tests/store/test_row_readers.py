@@ -168,9 +168,9 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]) | st.just("\0"), max_si
 def test_ids_and_tokens_come_back(sentences: list[tuple[str, list[str]]]) -> None:
     import pyarrow as pa
 
-    ids = pa.array([sentence_id for sentence_id, _ in sentences], pa.string())
-    tokens = pa.array([own for _, own in sentences], pa.list_(pa.string()))
+    ids, tokens = ([own[i] for own in sentences] for i in (0, 1))
+    table = pa.table({"id": pa.array(ids, pa.string()), "tokens": pa.array(tokens, pa.list_(pa.string()))})
     for first in (0, 1):
-        texts = Texts(ids.slice(first), tokens.slice(first))
+        texts = Texts(table.slice(first))
         part = sentences[first:]
         assert [texts[place] for place in range(len(part))] == [(sentence_id, tuple(own)) for sentence_id, own in part]
