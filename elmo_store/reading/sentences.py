@@ -197,8 +197,8 @@ class Texts:
         """Id and tokens of one of the sentences."""
         if self._made:
             return self._made[place]
-        own, some, tokens = self._data[self._offsets[place] : self._offsets[place + 1]].decode().partition("\0")
-        return own, tuple(tokens.split("\0")) if some else ()
+        own = self._data[self._offsets[place] : self._offsets[place + 1]].decode().split("\0")
+        return own.pop(0), tuple(own)
 
 
 def encode_part(table: pa.Table) -> bytes:
