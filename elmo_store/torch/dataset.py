@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 from elmo_store.errors import StoreError
+from elmo_store.format.numbers import Array
 from elmo_store.reading.rows import Int64, Readable
 from elmo_store.store import open as open_store
 from elmo_store.torch.fields import read_fields, with_fields
@@ -57,7 +58,9 @@ class SentenceDataset(Dataset[Item]):
         wanted = self.wanted
         number, store = int(self.indices[item]), wanted.store
         first, stop = store.span(number)
-        made: Item = {"index": number, "states": torch.from_numpy(store.read_span(wanted.places, first, stop))}
+        view = None if store.is_int8 else store.view(wanted.places, first, stop)  # sooner than by read_span
+        rows = store.read_span(wanted.places, first, stop) if view is None else view.copy("K")
+        made: Item = {"index": number, "states": torch.from_numpy(rows)}
         if wanted.text:
             (made["id"],), (made["tokens"],) = store.texts([number])
         if wanted.fields:
@@ -66,9 +69,9 @@ class SentenceDataset(Dataset[Item]):
 
     def __getitems__(self, items: Sequence[int]) -> Sequence[Item]:
         """The items of a batch, all of them read at once."""
-        numbers = np.array([self.indices[item] for item in items], np.int64)
+        numbers = np.array(list(map(self.indices.__getitem__, items)), np.int64)
         spans = self.store.spans(numbers)
-        return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch(np.arange(len(numbers))))
+        return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch())
 
 
 class WantedColumns:
@@ -99,10 +102,23 @@ class Pool:
         if wanted.fields:
             self._fields = read_fields(store, numbers.tolist(), self._lengths.tolist(), wanted.fields)
 
-    def batch(self, places: Int64) -> Item:
-        """A batch of the sentences at these places of the pool."""
-        store, lengths, chosen, rows = self._wanted.store, self._lengths[places], places.tolist(), self._rows
-        counts = lengths.tolist()
+    def batch(self, places: Int64 | None = None) -> Item:
+        """A batch of the sentences at these places of the pool, by default of all in their order."""
+        numbers, lengths, chosen = self._numbers, self._lengths, range(len(self._numbers))
+        if places is not None:
+            numbers, lengths, chosen = numbers[places], lengths[places], places.tolist()
+        states, mask = self._padded(lengths, chosen)
+        made: Item = {"index": numbers.tolist(), "states": torch.from_numpy(states), "mask": torch.from_numpy(mask)}
+        if self._texts is not None:
+            ids, tokens = self._texts
+            made |= {"id": [ids[i] for i in chosen], "tokens": [tokens[i] for i in chosen]}
+        if self._fields is not None:
+            made["fields"] = [self._fields[i] for i in chosen]
+        return made
+
+    def _padded(self, lengths: Int64, chosen: Sequence[int]) -> tuple[Array, Array]:
+        """Rows of sentences of these lengths, with zeros behind each [B, n_max, states, channels], and the mask [B, n_max]."""
+        store, rows, counts = self._wanted.store, self._rows, lengths.tolist()
         n_max = max(counts, default=0)
         mask = np.arange(n_max) < lengths[:, None]  # [B, n_max]
         shape = len(self._wanted.places), *mask.shape, store.channels
@@ -111,15 +127,10 @@ class Pool:
             np.concatenate([rows[i] for i in chosen], out=states.reshape(-1, shape[0], shape[3]))
         else:
             states = np.zeros(shape, store.dtype).transpose(1, 2, 0, 3)
-            for own, n, i in zip(states, counts, chosen, strict=True):
-                own[:n] = rows[i]
-        made: Item = {"index": self._numbers[places].tolist(), "states": torch.from_numpy(states)}
-        if self._texts is not None:
-            ids, tokens = self._texts
-            made |= {"id": [ids[i] for i in chosen], "tokens": [tokens[i] for i in chosen]}
-        if self._fields is not None:
-            made["fields"] = [self._fields[i] for i in chosen]
-        return made | {"mask": torch.from_numpy(mask)}
+            together = states.reshape(-1, shape[0], shape[3])  # a view
+            for start, n, i in zip(range(0, mask.size, n_max or 1), counts, chosen, strict=False):
+                together[start : start + n] = rows[i]
+        return states, mask
 
 
 class PaddedItems(Sequence[Item]):
