@@ -44,7 +44,6 @@ TEXT_BYTES = 1 << 29  # of columns of text in memory
 FOOTERS_KEPT = 1024
 TEXT_COLUMNS = ("id", "tokens")
 RECORD = "record"
-_Group = tuple[int, int]  # a part's place in the index, and one of its row groups
 
 
 class SentenceRecord(msgspec.Struct, frozen=True):
@@ -261,7 +260,7 @@ class SentenceTable:
         chunk, read = manifest.sentence_chunk, partial(read_sentence_chunks, root, manifest)
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
-        # By row group: `Texts` of id and tokens; by (*group, RECORD) those with all of a record; by (*group, names) tables.
+        # By row group: `Texts` of id and tokens; by (group, RECORD) those with all of a record; by (group, names) tables.
         self._kept: Recent[Any, Any] = Recent(int(TEXT_BYTES * share), lambda kept: int(kept.nbytes))
         self._by_id = HashTables(root, sizes.sentences, layout.id_table)
         self._by_text = HashTables(root, sizes.sentences, layout.text_table)
@@ -285,9 +284,9 @@ class SentenceTable:
         if not len(wanted):
             return []
         groups, places = self._located(wanted)
-        names = self._footers.get(groups[0][0], self._read_footers).columns
-        keys = [(*group, RECORD) for group in groups]
-        facts = self._kept.get_all(keys, lambda missing: self._read_texts([(part, group) for part, group, _ in missing], names))
+        names = self._footers.get(self._part_of(groups[0])[0], self._read_footers).columns
+        keys = [(group, RECORD) for group in groups]
+        facts = self._kept.get_all(keys, lambda missing: self._read_texts([group for group, _ in missing], names))
         values = [
             {name: column[place].as_py() for name, column in own.columns.items()}
             | dict(zip(TEXT_COLUMNS, own[place], strict=True))
@@ -312,7 +311,7 @@ class SentenceTable:
             return pa.schema([schema.field(name) for name in names]).empty_table()
         of_sentences, places = self._located(wanted)
         groups = list(dict.fromkeys(of_sentences))
-        tables = self._kept.get_all([(*group, tuple(names)) for group in groups], self._read_tables)
+        tables = self._kept.get_all([(group, tuple(names)) for group in groups], self._read_tables)
         starts = dict(zip(groups, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
         taken = [starts[group] + place for group, place in zip(of_sentences, places, strict=True)]
         table = pa.concat_tables(tables)
@@ -325,15 +324,21 @@ class SentenceTable:
             return sentences_schema(self._manifest.fields)
         return self._footers.get(0, self._read_footers).schema
 
-    def _located(self, wanted: Int64) -> tuple[list[_Group], list[int]]:
-        """The row group of each sentence, and its place in it."""
+    def _located(self, wanted: Int64) -> tuple[list[int], list[int]]:
+        """The row group of each sentence, by its own first sentence, and the sentence's place in it."""
         _, firsts, stops = self._index()
         holding = np.searchsorted(firsts[1:], wanted, "right")
         local = wanted - firsts[holding]
         if not self._manifest.complete and len(unwritten := wanted[(local < 0) | (wanted >= stops[holding])]):
             raise ShardMissingError(f"{self._root}: sentence {unwritten[0]} is not written yet: run the job again to continue it")
-        groups, places = np.divmod(local, layout.ROW_GROUP_SENTENCES)
-        return list(zip(holding.tolist(), groups.tolist(), strict=True)), places.tolist()
+        places = local % layout.ROW_GROUP_SENTENCES
+        return (wanted - places).tolist(), places.tolist()
+
+    def _part_of(self, group: int) -> tuple[int, int]:
+        """Place in the index of the part that has the row group with that first sentence, and the group's number in the part."""
+        _, firsts, _ = self._index()
+        held = int(np.searchsorted(firsts[1:], group, "right"))
+        return held, (group - int(firsts[held])) // layout.ROW_GROUP_SENTENCES
 
     def _index(self) -> tuple[list[PartRange], Int64, Int64]:
         """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.
@@ -369,16 +374,17 @@ class SentenceTable:
             footers.append(_PartFooter(metadata, tuple(columns), schema.remove_metadata()))
         return footers
 
-    def _read_tables(self, keys: list[tuple[int, int, tuple[str, ...]]]) -> list[pa.Table]:
+    def _read_tables(self, keys: list[tuple[int, tuple[str, ...]]]) -> list[pa.Table]:
         tables = read_tables(self._root, [self._request(*key, nulls=True) for key in keys])
-        return [table.select(names) for table, (_, _, names) in zip(tables, keys, strict=True)]
+        return [table.select(names) for table, (_, names) in zip(tables, keys, strict=True)]
 
-    def _request(self, held: int, group: int, names: tuple[str, ...], **settings: bool) -> GroupsOf:
+    def _request(self, group: int, names: tuple[str, ...], **settings: bool) -> GroupsOf:
+        held, number = self._part_of(group)
         rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
-        return GroupsOf(rel, footer.metadata, (group,), names, **settings)
+        return GroupsOf(rel, footer.metadata, (number,), names, **settings)
 
-    def _read_texts(self, groups: list[_Group], names: tuple[str, ...]) -> list[Texts]:
-        return list(map(Texts, read_tables(self._root, [self._request(*group, names) for group in groups])))
+    def _read_texts(self, groups: list[int], names: tuple[str, ...]) -> list[Texts]:
+        return list(map(Texts, read_tables(self._root, [self._request(group, names) for group in groups])))
 
     def _record(self, number: int, own: dict[str, Any]) -> SentenceRecord:
         if own["sentence"] != number:

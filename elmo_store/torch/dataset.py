@@ -110,8 +110,7 @@ class Pool:
         states, mask = self._padded(lengths, chosen)
         made: Item = {"index": numbers.tolist(), "states": torch.from_numpy(states), "mask": torch.from_numpy(mask)}
         if self._texts is not None:
-            ids, tokens = self._texts
-            made |= {"id": [ids[i] for i in chosen], "tokens": [tokens[i] for i in chosen]}
+            made["id"], made["tokens"] = (values if places is None else [values[i] for i in chosen] for values in self._texts)
         if self._fields is not None:
             made["fields"] = [self._fields[i] for i in chosen]
         return made
