@@ -187,17 +187,18 @@ class Texts:
         _, offsets, data = pc.if_else(pc.equal(n_tokens, 0), ids, joined).buffers()
         self._offsets, self._data = memoryview(offsets).cast("i"), b"" if data is None else data.to_pybytes()
         text_bytes, self._made = len(offsets) + len(self._data), list[tuple[str, tuple[str, ...]]]()
-        if self._data.count(0) != (pc.sum(n_tokens).as_py() or 0):  # a text has such a character itself
+        if self._data.count(0) != (pc.sum(n_tokens).as_py() or 0):  # a text holds such a character itself: all is split here
             self._made = list(zip(ids.to_pylist(), map(tuple, tokens.to_pylist()), strict=True))
-            text_bytes *= 16  # strings of their own
+            text_bytes *= 16  # roughly what Python's strings take
         self.nbytes = text_bytes + sum(int(column.nbytes) for column in self.columns.values())
 
     def __getitem__(self, place: int) -> tuple[str, tuple[str, ...]]:
         """Id and tokens of one of the sentences."""
         if self._made:
             return self._made[place]
-        own = self._data[self._offsets[place] : self._offsets[place + 1]].decode().split("\0")
-        return own.pop(0), tuple(own)
+        tokens = self._data[self._offsets[place] : self._offsets[place + 1]].decode().split("\0")
+        sentence_id = tokens.pop(0)
+        return sentence_id, tuple(tokens)
 
 
 def encode_part(table: pa.Table) -> bytes:
