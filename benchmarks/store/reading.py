@@ -146,7 +146,7 @@ def reading(folder: Path) -> None:
 
 
 def for_training(store: stores.Store) -> None:
-    """What PyTorch's datasets give, without text, beside the store itself, in turns of two; all of them copy rows."""
+    """What PyTorch's datasets give, without text, beside the store itself, in turns; all of them copy rows."""
     data, random = SentenceDataset(store, text=False), np.random.default_rng(7)
     stream, whole = SentenceStream(store, text=False, batch_sentences=BATCH), Sentences(store.read_sentences)
 
