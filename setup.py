@@ -15,5 +15,7 @@ CELL = Extension(
 
 setup(
     ext_modules=[CELL],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel a platform for every Python from 3.11 on
+    options={
+        "bdist_wheel": {"py_limited_api": "cp311"}
+    },  # one wheel a platform for every Python from 3.11 on
 )

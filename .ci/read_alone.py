@@ -8,7 +8,10 @@ import elmo_store
 store = elmo_store.open(str(Path(sys.argv[1]).resolve()))
 sentence = store.sentence(0)
 vectors = sentence.layers()
-if vectors.shape != (sentence.n_rows, (len(store.states) + 1) // 2, 2 * store.channels) or not sentence.tokens:
+if (
+    vectors.shape != (sentence.n_rows, (len(store.states) + 1) // 2, 2 * store.channels)
+    or not sentence.tokens
+):
     raise SystemExit(f"sentence 0 reads as {vectors.shape} of {sentence.tokens}")
 unwanted = {"torch", "apache_beam", "model", "transforms", "pipeline"} & set(sys.modules)
 if unwanted:

@@ -28,7 +28,9 @@ from model.start_state import StartState
 TABLES = ("engine", "precision")
 
 
-def product_rate(options: BiLMOptions, settings: EngineSettings, device: torch.device, rounds: int) -> float:
+def product_rate(
+    options: BiLMOptions, settings: EngineSettings, device: torch.device, rounds: int
+) -> float:
     """GFLOP/s of the product that makes the gates of ``settings.lanes`` rows, as the engine computes it."""
     rows, inputs, outputs = settings.lanes or 1, 2 * options.projection_dim, 4 * options.dim
     flops = 2.0 * rows * inputs * outputs
@@ -56,11 +58,18 @@ def measure(embedder: Embedder, sentences: list[list[str]]) -> tuple[float, floa
     return tokens / (time.perf_counter() - began), tokens / running.stats.seconds_lstm
 
 
-def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
+def engine(
+    weights: BiLMWeights,
+    settings: EngineSettings,
+    args: argparse.Namespace,
+    text: Iterator[list[str]],
+) -> None:
     """One precision's part of the table."""
     options, device = weights.options, torch.device("cuda" if settings.on_cuda else "cpu")
     p, d = options.projection_dim, options.dim
-    flops = 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)  # of one token, all layers and directions, nothing saved
+    flops = (
+        2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)
+    )  # of one token, all layers and directions, nothing saved
     best = product_rate(options, settings, device, args.repeats)
     embedder = Embedder(weights, StartState.zero(options), settings)
     calls = (take(text, args.tokens) for _ in range(args.repeats + 1))
@@ -68,7 +77,9 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
     rates = [rate for rate, _ in runs]
     lstm = statistics.median(rate for _, rate in runs) * flops / 1e9
     print(f"\n== {settings.precision}\n(a) product {best:.0f} GFLOP/s")
-    print(f"(b) LSTM, counted as {flops / 1e6:.0f} MFLOP a token: {lstm:.0f} GFLOP/s = {lstm / best:.0%} of (a)")
+    print(
+        f"(b) LSTM, counted as {flops / 1e6:.0f} MFLOP a token: {lstm:.0f} GFLOP/s = {lstm / best:.0%} of (a)"
+    )
     print(
         f"(c) engine {statistics.median(rates):,.0f} tokens/s (from {min(rates):,.0f} to {max(rates):,.0f}; the first call, "
         f"tables empty, {cold:,.0f}); median of {args.repeats} × {args.tokens:,} tokens",
@@ -82,27 +93,61 @@ def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[lis
 
     def states(precision: str) -> npt.NDArray[np.float64]:
         settings = EngineSettings(precision=precision, device=args.device)  # type: ignore[arg-type]
-        return Embedder(weights, StartState.zero(weights.options), settings).embed(sentences, dtype="float32").astype(np.float64)
+        return (
+            Embedder(weights, StartState.zero(weights.options), settings)
+            .embed(sentences, dtype="float32")
+            .astype(np.float64)
+        )
 
     exact = states("float32")
     for name in args.precision or ["bfloat16"]:
         rough = states(name)
-        table = Table(name, "state", "max error", "mean error", "relative", "mean cosine", "min cosine", label_width=8)
+        table = Table(
+            name,
+            "state",
+            "max error",
+            "mean error",
+            "relative",
+            "mean cosine",
+            "min cosine",
+            label_width=8,
+        )
         for k, state in enumerate(state_names(weights.options.n_layers)):
             a, b = exact[:, k], rough[:, k]
-            error, cosine = np.abs(b - a), (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+            error, cosine = (
+                np.abs(b - a),
+                (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)),
+            )
             errors = (error.max(), error.mean(), np.linalg.norm(b - a) / np.linalg.norm(a))
-            table.row(state, *(f"{value:.2e}" for value in errors), f"{cosine.mean():.6f}", f"{cosine.min():.6f}")
+            table.row(
+                state,
+                *(f"{value:.2e}" for value in errors),
+                f"{cosine.mean():.6f}",
+                f"{cosine.min():.6f}",
+            )
 
 
 def main() -> None:
     parser = options_of(__doc__, TABLES, default="engine")
     add = parser.add_argument
     add("--model", help="NAME|FOLDER|URL (default: random weights of --shape)")
-    add("--shape", choices=SHAPES, default="full", help="of random weights: full = 2×4096, projection 512 (default: full)")
-    add("--precision", nargs="+", help="(default: float32 bfloat16, on a GPU tf32 too; bfloat16 against float32)")
+    add(
+        "--shape",
+        choices=SHAPES,
+        default="full",
+        help="of random weights: full = 2×4096, projection 512 (default: full)",
+    )
+    add(
+        "--precision",
+        nargs="+",
+        help="(default: float32 bfloat16, on a GPU tf32 too; bfloat16 against float32)",
+    )
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="(default: auto)")
-    add("--tokens", type=int, help="in a call (default: 32768 on a CPU, 1048576 on a GPU; 4096 of precision)")
+    add(
+        "--tokens",
+        type=int,
+        help="in a call (default: 32768 on a CPU, 1048576 on a GPU; 4096 of precision)",
+    )
     add("--repeats", type=int, default=5, help="calls of which the median counts (default: 5)")
     args = parser.parse_args()
     on_gpu = EngineSettings(device=args.device).on_cuda

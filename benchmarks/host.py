@@ -42,7 +42,9 @@ from pipeline.jobs import embed_job
 from pipeline.main import main as elmo_store
 
 MODEL = SHAPES["wide"]
-LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS)  # a GPU's
+LIMITS = Limits(
+    [LANES], WINDOW, WINDOW * LANES, (LONG_LANES,), long_tokens(LANES, GROUP_ROWS), GROUP_ROWS
+)  # a GPU's
 TOKENS, LITTLE_TOKENS, JOBS, BLOCK_BYTES = 300_000, 1000, 8, 1 << 18
 WRITERS, CALL_ROWS, SHARD_ROWS = 8, 131_072, 16_384
 
@@ -54,12 +56,17 @@ class BufferDevice(Device):
     directions, limits, word_capacity = (), LIMITS, 1 << 18
 
     def __init__(self, int8: bool) -> None:
-        numbers = torch.randn(5, CALL_ROWS // 16 + 1, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
+        numbers = torch.randn(
+            5, CALL_ROWS // 16 + 1, MODEL.projection_dim, generator=torch.Generator().manual_seed(0)
+        )
         self._values = numbers.to(torch.float16).repeat(1, 16, 1)
         self._scale: Tensor | None = None
         if int8:
             values, scale = zip(*map(quantised, numbers), strict=True)
-            self._values, self._scale = torch.stack(values).repeat(1, 16, 1), torch.stack(scale, dim=1).repeat(16, 1)
+            self._values, self._scale = (
+                torch.stack(values).repeat(1, 16, 1),
+                torch.stack(scale, dim=1).repeat(16, 1),
+            )
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         char_ids(words)
@@ -83,21 +90,39 @@ def hold_free_memory() -> mmap.mmap:
     return memory
 
 
-def measured(args: argparse.Namespace, text: Path, model: Path, output: str) -> tuple[int, float, float]:
+def measured(
+    args: argparse.Namespace, text: Path, model: Path, output: str
+) -> tuple[int, float, float]:
     """``embed`` in this process: its tokens, seconds of the wall's clock, and those of the processor."""
     device, job_of = BufferDevice("int8" in args.options), embed_job.job_of
 
     def sized(*given: Any) -> embed_job.Job:
-        return replace(job_of(*given), writers=WRITERS, shards_per_call=CALL_ROWS // SHARD_ROWS, read_processes=1)
+        return replace(
+            job_of(*given),
+            writers=WRITERS,
+            shards_per_call=CALL_ROWS // SHARD_ROWS,
+            read_processes=1,
+        )
 
-    options = ["--input-format", "lines", "--model", str(model), "--output", output, "--overwrite", "--quiet"]
+    options = [
+        "--input-format",
+        "lines",
+        "--model",
+        str(model),
+        "--output",
+        output,
+        "--overwrite",
+        "--quiet",
+    ]
     began, busy = time.perf_counter(), time.process_time()
     with (
         mock.patch.object(embed_job, "job_of", sized),
         mock.patch.object(embedder, "_device", return_value=device),
         redirect_stdout(StringIO()),
     ):
-        code = elmo_store(["embed", str(text), *options, "--shard-rows", str(SHARD_ROWS), *args.options])
+        code = elmo_store(
+            ["embed", str(text), *options, "--shard-rows", str(SHARD_ROWS), *args.options]
+        )
     if code:
         raise RuntimeError(f"embed ended with {code}")
     wall, cpu = time.perf_counter() - began, time.process_time() - busy
@@ -111,14 +136,25 @@ def main() -> None:
     args, options = parser.parse_known_args()
     args.options = options
     print(machine())
-    with working_folder() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as output, hold_free_memory():
-        text, model = write_lines(folder / "text.txt", running_text(), TOKENS), folder / "model.safetensors"
+    with (
+        working_folder() as folder,
+        tempfile.TemporaryDirectory(dir="/dev/shm") as output,
+        hold_free_memory(),
+    ):
+        text, model = (
+            write_lines(folder / "text.txt", running_text(), TOKENS),
+            folder / "model.safetensors",
+        )
         little = write_lines(folder / "little.txt", running_text(), LITTLE_TOKENS)
         random_weights(MODEL).save_safetensors(model)
-        _, start = (measured(args, little, model, f"{output}/{k}") for k in range(2))  # the first loads modules
+        _, start = (
+            measured(args, little, model, f"{output}/{k}") for k in range(2)
+        )  # the first loads modules
         jobs = [measured(args, text, model, f"{output}/store") for _ in range(JOBS)]
     title = f"{WRITERS} writers, calls of {CALL_ROWS:,} rows, shards of {SHARD_ROWS:,}"
-    table = Table(title, "job", "tokens", "seconds", "cpu s", "tokens/s", "a core, beyond the start")
+    table = Table(
+        title, "job", "tokens", "seconds", "cpu s", "tokens/s", "a core, beyond the start"
+    )
     table.row("start", *start, start[0] / start[1], "")
     rates = [(tokens - start[0]) / (cpu - start[2]) for tokens, _, cpu in jobs]
     for k, (tokens, wall, cpu) in enumerate(jobs):

@@ -28,7 +28,11 @@ from model.engine.loaded import LoadedModel
 from model.files.registry import random_weights
 from tests.store.allennlp_elmo import original
 
-SLICES, TOKENS, BATCH = 4, 1500, 32  # of the text; of a slice; sentences that AllenNLP is given at once
+SLICES, TOKENS, BATCH = (
+    4,
+    1500,
+    32,
+)  # of the text; of a slice; sentences that AllenNLP is given at once
 Layers = npt.NDArray[np.float32]  # [L+1, n, 2p] of a sentence of n tokens; layer 0 is [x; x]
 Embed = Callable[[Sentences], list[Layers]]  # of a slice of sentences, each from zeros
 
@@ -36,7 +40,9 @@ Embed = Callable[[Sentences], list[Layers]]  # of a slice of sentences, each fro
 def engine(model: Path) -> Embed:
     """This engine, without a job."""
     loaded = LoadedModel(str(model), "zero", device="cpu", threads=torch.get_num_threads())
-    return lambda sentences: [layers_of_states(rows).transpose(1, 0, 2) for rows in loaded.embed(sentences, "float32")]
+    return lambda sentences: [
+        layers_of_states(rows).transpose(1, 0, 2) for rows in loaded.embed(sentences, "float32")
+    ]
 
 
 def allennlp(model: Path, wheel: Path) -> Embed:
@@ -54,7 +60,9 @@ def allennlp(model: Path, wheel: Path) -> Embed:
         layers = torch.stack(bilm(ids)["activations"]).numpy()  # [L+1, B, longest + 2, 2p]
         return [layers[:, i, 1 : 1 + len(tokens)] for i, tokens in enumerate(sentences)]
 
-    return lambda sentences: [one for i in range(0, len(sentences), BATCH) for one in batch(sentences[i : i + BATCH])]
+    return lambda sentences: [
+        one for i in range(0, len(sentences), BATCH) for one in batch(sentences[i : i + BATCH])
+    ]
 
 
 def difference(store: elmo_store.Store, first: int, layers: list[Layers]) -> float:
@@ -68,19 +76,36 @@ def difference(store: elmo_store.Store, first: int, layers: list[Layers]) -> flo
     return largest
 
 
-def measure(shape: str, slices: list[Sentences], folder: Path, wheel: Path | None) -> Iterator[tuple[str, float, float, float]]:
+def measure(
+    shape: str, slices: list[Sentences], folder: Path, wheel: Path | None
+) -> Iterator[tuple[str, float, float, float]]:
     """Make model and store, have each program compute the slices; without a wheel ours alone.
 
     Of each its name, its largest difference from the store, and its tokens a second and a second of CPU.
     """
-    n_tokens, first = [sum(map(len, part)) for part in slices], np.cumsum([0, *map(len, slices)]).tolist()
+    n_tokens, first = (
+        [sum(map(len, part)) for part in slices],
+        np.cumsum([0, *map(len, slices)]).tolist(),
+    )
     model = folder / "model"
     random_weights(SHAPES[shape]).save_hdf5(model)
     text = write_lines(folder / "text.txt", chain.from_iterable(slices), sum(n_tokens))
-    embed = ("embed", str(text), "--input-format", "lines", "--output", str(folder / "store"), "--quiet", "--dtype", "float32")
+    embed = (
+        "embed",
+        str(text),
+        "--input-format",
+        "lines",
+        "--output",
+        str(folder / "store"),
+        "--quiet",
+        "--dtype",
+        "float32",
+    )
     run_measured(*embed, "--model", str(model), "--start-state", "zero")
     store = elmo_store.open(folder / "store")
-    programs = {"elmo-store": engine(model)} | ({"AllenNLP 0.9.0": allennlp(model, wheel)} if wheel else {})
+    programs = {"elmo-store": engine(model)} | (
+        {"AllenNLP 0.9.0": allennlp(model, wheel)} if wheel else {}
+    )
     for name, program in programs.items():
         rates, largest = [], 0.0
         for start, n, sentences in zip(first, n_tokens, slices, strict=False):
@@ -95,17 +120,25 @@ def measure(shape: str, slices: list[Sentences], folder: Path, wheel: Path | Non
 def main() -> None:
     """Print a table for each shape."""
     parser = options_of(__doc__, ("small", "full"))
-    parser.add_argument("--allennlp", metavar="WHEEL", default=os.environ.get("ELMO_STORE_ALLENNLP", ""))
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the cores")
+    parser.add_argument(
+        "--allennlp", metavar="WHEEL", default=os.environ.get("ELMO_STORE_ALLENNLP", "")
+    )
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the cores"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(machine())
-    print(f"{SLICES} slices of {TOKENS:,} tokens; threads: {options.threads}; AllenNLP in batches of {BATCH} sentences")
+    print(
+        f"{SLICES} slices of {TOKENS:,} tokens; threads: {options.threads}; AllenNLP in batches of {BATCH} sentences"
+    )
     slices = [take(text, TOKENS) for text in repeat(running_text(), SLICES)]
     for shape in options.tables:
         table = Table(shape, "random weights", "difference", "tokens/s", "tokens/CPU s", "of ours")
         with working_folder() as folder:
-            results = list(measure(shape, slices, folder, Path(options.allennlp) if options.allennlp else None))
+            results = list(
+                measure(shape, slices, folder, Path(options.allennlp) if options.allennlp else None)
+            )
         for name, largest, wall, cpu in results:
             table.row(name, f"{largest:.1e}", wall, cpu, f"{cpu / results[0][-1]:.0%}")
 

@@ -69,10 +69,17 @@ def left_in(tasks: Sequence[ShardTask], root: Root) -> int:
     return sum(map(len, left_to_do(tasks, root, job_stages.SHARDS_PER_TASK)))
 
 
-def stages(url: str, options: dict[str, Any], shards: int, files: int) -> Iterator[tuple[str, Cost, str]]:
+def stages(
+    url: str, options: dict[str, Any], shards: int, files: int
+) -> Iterator[tuple[str, Cost, str]]:
     """One size: stage, cost, and how many tasks there are."""
     source, root = Root(f"{url}/input-{shards}", options), Root(f"{url}/store-{shards}", options)
-    job_stages.put_input(source, 0, files, max(1, shards * job_stages.SHARD_ROWS // job_stages.TOKENS_A_LINE // files))
+    job_stages.put_input(
+        source,
+        0,
+        files,
+        max(1, shards * job_stages.SHARD_ROWS // job_stages.TOKENS_A_LINE // files),
+    )
     write_manifest(root, job_stages.manifest_of(root))
     root.put_json(START, {"started": time.time(), "n_pieces": 1})
     cost = Cost.of(job_stages.preflight, f"{source}/", options, root)
@@ -84,12 +91,20 @@ def stages(url: str, options: dict[str, Any], shards: int, files: int) -> Iterat
     job_stages.write_all(root, tasks, numbers)
     yield "watch, a look", Cost.of(look, root), ""
     yield "resume: plan", Cost.of(job_stages.plan_alone, root, True), ""
-    yield "resume: a check", Cost.of(left_in, tasks[0], root), f"one of {len(tasks)} tasks that workers share"
+    yield (
+        "resume: a check",
+        Cost.of(left_in, tasks[0], root),
+        f"one of {len(tasks)} tasks that workers share",
+    )
     by_folder: dict[str, list[CheckTask]] = {}
     for task in check_tasks([Outcome()], root):
         by_folder.setdefault(task.folder, []).append(task)
     for folder, of_folder in by_folder.items():
-        yield f"finish: {folder}", Cost.of(check, of_folder[0], root), f"one of {len(of_folder)} tasks that workers share"
+        yield (
+            f"finish: {folder}",
+            Cost.of(check, of_folder[0], root),
+            f"one of {len(of_folder)} tasks that workers share",
+        )
     checked = total(check(task, root) for of_folder in by_folder.values() for task in of_folder)
     yield "finish: last step", Cost.of(last_step, root, checked), ""
     yield "watch, complete", Cost.of(look, root), ""

@@ -21,7 +21,9 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20, help="of a round (default: 20)")
     args = parser.parse_args()
     recipe = Recipe(lanes=args.lanes, sampled=1024)
-    text = take(made_up_text(TYPES), (ROUNDS * args.batches + WARM_UP + 1) * recipe.lanes * recipe.unroll)
+    text = take(
+        made_up_text(TYPES), (ROUNDS * args.batches + WARM_UP + 1) * recipe.lanes * recipe.unroll
+    )
     corpus = Corpus.encode(iter(text), TYPES, made_up_words(TYPES).tolist())
     trainer = Trainer.fresh(SMALL_OPTIONS, recipe, corpus, args.device)
     steps = trainer.train()
@@ -36,7 +38,9 @@ def main() -> None:
         before = trainer.progress.tokens
         taken = seconds(lambda: train(args.batches))
         rates.append((trainer.progress.tokens - before) / taken)
-    print(f"{machine()}; {recipe.lanes} lanes, {recipe.sampled} negatives: {statistics.median(rates):,.0f} tokens/s")
+    print(
+        f"{machine()}; {recipe.lanes} lanes, {recipe.sampled} negatives: {statistics.median(rates):,.0f} tokens/s"
+    )
 
 
 if __name__ == "__main__":

@@ -54,7 +54,10 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # half of what importing this package would cost
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )  # half of what importing this package would cost
 
     try:
         return version("elmo-store")

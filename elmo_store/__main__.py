@@ -37,7 +37,9 @@ def main() -> int:
         if missing not in EXTRAS:
             raise
         remedy = f"pip install '.[{EXTRAS[missing]}]' in elmo-store's checkout"
-        print(f"elmo-store: this needs {missing}, which is not installed: {remedy}", file=sys.stderr)
+        print(
+            f"elmo-store: this needs {missing}, which is not installed: {remedy}", file=sys.stderr
+        )
         return 2
 
 

@@ -39,13 +39,19 @@ from elmo_store.writer import begun, write_store
 
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 _log = logging.getLogger(__name__)
-_LOOK_SECONDS, _REMOTE_LOOK_SECONDS = 0.1, 2.0  # between looks whether another command still changes the collection
+_LOOK_SECONDS, _REMOTE_LOOK_SECONDS = (
+    0.1,
+    2.0,
+)  # between looks whether another command still changes the collection
 # What a member is without, of a store that is collected: of its last run, private to its folder, or about it.
 _LEFT_OUT = (f"{layout.WORK}/", "report.html", layout.MANIFEST)
 
 
 def collect(
-    url: str | os.PathLike[str], stores: Sequence[StoreReader], *, storage_options: Mapping[str, Any] | None = None
+    url: str | os.PathLike[str],
+    stores: Sequence[StoreReader],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Version:
     """Add complete stores to the collection at ``url``, which is made if there is none; returns the version that has them.
 
@@ -63,10 +69,17 @@ def collect(
     like = newest.store if newest else stores[0].manifest
     sources = {}
     for store in stores:
-        if not store.manifest.complete or len(store.held()) != 1 or store.held()[0].store is not store:
-            raise StoreError(f"{store.url} is not a complete store: collect stores that are complete, one by one")
+        if (
+            not store.manifest.complete
+            or len(store.held()) != 1
+            or store.held()[0].store is not store
+        ):
+            raise StoreError(
+                f"{store.url} is not a complete store: collect stores that are complete, one by one"
+            )
         check_apart(
-            Location("collection", str(root), storage_options), [Location("store", store.url, store.root.storage_options)]
+            Location("collection", str(root), storage_options),
+            [Location("store", store.url, store.root.storage_options)],
         )
         versions.check_agrees(str(root), like, store.url, store.manifest)
         checksums = store.manifest.checksums
@@ -96,7 +109,9 @@ def _changing(root: Root) -> Iterator[LeaseHolder]:
             if time.monotonic() > deadline:
                 raise
             if not is_said:
-                _log.warning("waiting up to %.0f s: %s belongs to %s", WAIT_SECONDS, root, error.holder)
+                _log.warning(
+                    "waiting up to %.0f s: %s belongs to %s", WAIT_SECONDS, root, error.holder
+                )
             is_said = True
             time.sleep(_LOOK_SECONDS if root.is_local else _REMOTE_LOOK_SECONDS)
     with holder:
@@ -114,9 +129,13 @@ def check_collection(root: Root) -> Version | None:
     """The newest version of the collection at ``root``; None if nothing stands there, or the beginnings of one. StoreError."""
     newest = versions.newest(root)
     if newest is None:
-        strange = [name for name in root.names("") if name not in (layout.MEMBERS, layout.VERSIONS, LEASES)]
+        strange = [
+            name for name in root.names("") if name not in (layout.MEMBERS, layout.VERSIONS, LEASES)
+        ]
         if strange:
-            raise StoreError(f"{root} holds {strange[0]}, so it is not a collection: give another folder; nothing was touched")
+            raise StoreError(
+                f"{root} holds {strange[0]}, so it is not a collection: give another folder; nothing was touched"
+            )
     return newest
 
 
@@ -147,7 +166,9 @@ def discard(root: Root, name: str) -> None:
             _remove_store(holder, name)
 
 
-def _append(holder: LeaseHolder, newest: Version | None, change: Change, names: Mapping[str, str]) -> Version:
+def _append(
+    holder: LeaseHolder, newest: Version | None, change: Change, names: Mapping[str, str]
+) -> Version:
     """Put a version with these members too, complete stores that lie there: source → name. Without any, the newest."""
     root = holder.root
     manifests = {source: read_manifest(member_root(root, name)) for source, name in names.items()}
@@ -161,7 +182,9 @@ def _append(holder: LeaseHolder, newest: Version | None, change: Change, names: 
         versions.check_agrees(str(root), like, root.url(layout.member(name)), manifest)
         members.append(Member.of(name, source, manifest, like))
         counts = versions.added(counts, manifest.sizes)
-    return versions.publish(holder, versions.made(newest.number + 1 if newest else 1, change, like, members, counts))
+    return versions.publish(
+        holder, versions.made(newest.number + 1 if newest else 1, change, like, members, counts)
+    )
 
 
 def _existing(root: Root) -> Version:
@@ -170,7 +193,9 @@ def _existing(root: Root) -> Version:
     if newest is not None:
         return newest
     if root.exists(layout.MANIFEST):
-        raise StoreNotFoundError(f"{root} is a store, not a collection: elmo-store collect NAME {root} makes one that has it")
+        raise StoreNotFoundError(
+            f"{root} is a store, not a collection: elmo-store collect NAME {root} makes one that has it"
+        )
     raise StoreNotFoundError(f"no collection at {root}: is the location right?")
 
 
@@ -203,8 +228,16 @@ def _without(version: Version, store: CollectionReader, numbers: Int64) -> list[
     members = []
     for number, member in enumerate(version.members):
         own = runs.store_of[run] == number
-        each = zip(sentences[own].tolist(), rows[own].tolist(), np.diff(spans, axis=1)[own, 0].tolist(), strict=True)
-        gone = sorted([*member.removed, *(Removed(sentence, 1, row, n) for sentence, row, n in each)], key=lambda run: run.span)
+        each = zip(
+            sentences[own].tolist(),
+            rows[own].tolist(),
+            np.diff(spans, axis=1)[own, 0].tolist(),
+            strict=True,
+        )
+        gone = sorted(
+            [*member.removed, *(Removed(sentence, 1, row, n) for sentence, row, n in each)],
+            key=lambda run: run.span,
+        )
         members.append(msgspec.structs.replace(member, removed=tuple(_joined(gone))))
     return members
 
@@ -216,7 +249,10 @@ def _joined(runs: Sequence[Removed]) -> list[Removed]:
         before = joined[-1] if joined else None
         if before is not None and before.span[1] == run.first_sentence:
             joined[-1] = Removed(
-                before.first_sentence, before.n_sentences + run.n_sentences, before.first_row, before.n_rows + run.n_rows
+                before.first_sentence,
+                before.n_sentences + run.n_sentences,
+                before.first_row,
+                before.n_rows + run.n_rows,
             )
         else:
             joined.append(run)
@@ -234,7 +270,9 @@ def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
     spans = store.spans(numbers)
     if store.manifest.sizes.rejected:
         wanted = set(numbers.tolist())
-        rejected = sum(reject["sentence"] in wanted for held in store.held() for reject in rejects_of(held))
+        rejected = sum(
+            reject["sentence"] in wanted for held in store.held() for reject in rejects_of(held)
+        )
     return Counts(len(numbers), tokens, int((spans[:, 1] - spans[:, 0]).sum()), rejected, cut, 0, 0)
 
 
@@ -259,7 +297,9 @@ def _copy(store: StoreReader, target: Root) -> None:
     of_shards = [rel for shard in range(m.sizes.shards) for rel in shard_objects(m, shard)]
     for rel in [*(record.path for record in m.objects), *of_parts, *of_shards]:
         if rel not in listed:  # a folder that is a link is read, and not listed
-            raise ShardMissingError(f"{source.url(rel)} is missing, or below a link: restore it, or copy its folder")
+            raise ShardMissingError(
+                f"{source.url(rel)} is missing, or below a link: restore it, or copy its folder"
+            )
     for rel, size in listed.items():
         if layout.is_ours(rel) and not rel.startswith(_LEFT_OUT) and there.get(rel) != size:
             _copy_object(source, target, rel)
@@ -271,7 +311,10 @@ def _copy(store: StoreReader, target: Root) -> None:
 def _copy_object(source: Root, target: Root, rel: str) -> None:
     if source.is_local:
         target.put(rel, Path(os.path.realpath(source.path(rel))), link=True)
-    elif kind_of(source.filesystem) == kind_of(target.filesystem) and source.storage_options == target.storage_options:
+    elif (
+        kind_of(source.filesystem) == kind_of(target.filesystem)
+        and source.storage_options == target.storage_options
+    ):
         target.calls.cp_file(source.path(rel), target.path(rel))
     else:
         target.put(rel, source.get(rel))
@@ -312,12 +355,16 @@ def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) 
         return _completed(target)
     except StoreError:  # it is not there, or not complete
         _remove_store(holder, name)
-    source = CollectionReader(holder.root, versions.with_members(newest, [member]), newest.store.forms[0])
+    source = CollectionReader(
+        holder.root, versions.with_members(newest, [member]), newest.store.forms[0]
+    )
     (held,) = source.held()
     spans = [np.arange(*run.span) for run in member.removed]
     gone = _counts_of(held.store, np.concatenate(spans))
     like = held.store.manifest
-    manifest = begun(like, versions.added(like.sizes, gone, -1), job=dict(like.job) | {COMPACTED: member.name})
+    manifest = begun(
+        like, versions.added(like.sizes, gone, -1), job=dict(like.job) | {COMPACTED: member.name}
+    )
     write_store(holder, target, manifest, source, source, partial(rejects_in, source))
     return _completed(target)
 
@@ -329,12 +376,19 @@ def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int
     """
     root, here = holder.root, {member.name for member in newest.members}
     known = versions.numbers(root)
-    names = {number: {member.name for member in versions.read_version(root, number).members} for number in known[:-1]}
+    names = {
+        number: {member.name for member in versions.read_version(root, number).members}
+        for number in known[:-1]
+    }
     older = known[: max(0, len(known) - max(1, keep_versions))]
     gone = [number for number in older if not names[number] <= here]
     alive = here.union(*(names[number] for number in names if number not in gone))
     named = set().union(*(names[number] for number in gone))
-    begun = [name for name, manifest in unversioned(root, alive | named).items() if COMPACTED in manifest.job]
+    begun = [
+        name
+        for name, manifest in unversioned(root, alive | named).items()
+        if COMPACTED in manifest.job
+    ]
     if gone:  # what commands left beside the members about all of them
         holder.check()
         root.remove("report.html")

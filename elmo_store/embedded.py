@@ -87,7 +87,10 @@ def embed(
         raise ValueError(f"start_state is {start_state!r}; known are warm and zero")
     tokens = [tokenised(sentence, tokenizer) for sentence in sentences]
     loaded = loaded_model(model, precision=precision, start_state=start_state, device=device)
-    return [EmbeddedSentence(*sentence) for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))]
+    return [
+        EmbeddedSentence(*sentence)
+        for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))
+    ]
 
 
 @lru_cache(MODELS_AT_HAND)
@@ -103,15 +106,21 @@ def loaded_model(
 
     ``options``: a file that stands in for the options beside the weights.
     """
-    return import_ours("model.engine.loaded").LoadedModel(model, start_state, options, precision=precision, device=device)
+    return import_ours("model.engine.loaded").LoadedModel(
+        model, start_state, options, precision=precision, device=device
+    )
 
 
 def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:
     """The tokens of a sentence: a string by ``tokenizer``, anything else as it is. TypeError for what is neither."""
     if isinstance(sentence, str):
-        return tuple(import_ours("transforms.text.tokenizers").get(tokenizer, "text").sentence(sentence))
+        return tuple(
+            import_ours("transforms.text.tokenizers").get(tokenizer, "text").sentence(sentence)
+        )
     tokens = tuple(sentence)
     for token in tokens:
         if not isinstance(token, str):
-            raise TypeError(f"a sentence is a string or a sequence of tokens; {token!r} is not a token")
+            raise TypeError(
+                f"a sentence is a string or a sequence of tokens; {token!r} is not a token"
+            )
     return tokens

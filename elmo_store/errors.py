@@ -43,7 +43,9 @@ class StoreFeatureError(StoreError):
     """The store needs something that this package does not know, such as a codec, a form or a number type of a later one."""
 
     def __init__(self, where: str, feature: str) -> None:
-        self.message = f"{where}: the store needs {feature}, which this elmo-store does not know: upgrade it"
+        self.message = (
+            f"{where}: the store needs {feature}, which this elmo-store does not know: upgrade it"
+        )
         self.where, self.feature = where, feature
 
 
@@ -71,7 +73,9 @@ class AmbiguousIdError(StoreError, LookupError):
     """Several sentences have that id."""
 
     def __init__(self, where: str, sentence_id: str, numbers: Sequence[int]) -> None:
-        shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN])) + (", …" if len(numbers) > NUMBERS_SHOWN else "")
+        shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN])) + (
+            ", …" if len(numbers) > NUMBERS_SHOWN else ""
+        )
         self.message = f"{len(numbers)} sentences of {where} have the id {sentence_id!r}, {shown}: read one of them by number"
         self.where, self.sentence_id, self.numbers = where, sentence_id, numbers
 
@@ -93,7 +97,12 @@ TAKE_OVER = (
 class LeaseHeldError(StoreError):
     """Another run writes to this output, or may still do so. ``remedy``: `TAKE_OVER` of a command that has this option."""
 
-    def __init__(self, where: str, holder: str, remedy: str = "Wait until it ends, then run the same command again.") -> None:
+    def __init__(
+        self,
+        where: str,
+        holder: str,
+        remedy: str = "Wait until it ends, then run the same command again.",
+    ) -> None:
         self.message = f"{where} belongs to {holder}\n{remedy}"
         self.where, self.holder = where, holder
 
@@ -102,7 +111,11 @@ class LeaseLostError(StoreError):
     """This run does not own its output any more: it ended, or another one took over. Nothing more may be written."""
 
     def __init__(self, where: str, run: str, holder: str | None) -> None:
-        now = f"it belongs to {holder} now" if holder else "its lease is gone: the run ended, or the output was removed"
+        now = (
+            f"it belongs to {holder} now"
+            if holder
+            else "its lease is gone: the run ended, or the output was removed"
+        )
         self.message = f"run {run[:8]} may not write to {where} any more: {now}"
         self.where, self.run, self.holder = where, run, holder
 
@@ -151,5 +164,13 @@ class JobMismatchError(StoreError):
 
 def _different(what: str, fields: Mapping[str, tuple[Any, Any]], second: str, remedy: str) -> str:
     """A message that shows both sides, field by field; ``second``: what the other side is."""
-    lines = [f"  {name}: {there!r} there, {other!r} {second}" for name, (there, other) in fields.items()]
-    return "\n".join([f"{what}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:", *lines, remedy])
+    lines = [
+        f"  {name}: {there!r} there, {other!r} {second}" for name, (there, other) in fields.items()
+    ]
+    return "\n".join(
+        [
+            f"{what}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:",
+            *lines,
+            remedy,
+        ]
+    )

@@ -26,7 +26,10 @@ def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> No
     """
     path[:] = _ordered(path)
     inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if OUR_FOLDER not in {*site.getsitepackages(), site.getusersitepackages()}:  # every interpreter looks into those by itself
+    if OUR_FOLDER not in {
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }:  # every interpreter looks into those by itself
         inherited = [OUR_FOLDER, *(entry for entry in inherited if entry != OUR_FOLDER)]
     if inherited:
         environment["PYTHONPATH"] = os.pathsep.join(inherited)
@@ -40,8 +43,12 @@ def import_ours(module: str) -> Any:
     """
     for package in ROOMS:
         imported = sys.modules.get(package)
-        if imported is not None and not str(getattr(imported, "__file__", None) or OUR_FOLDER).startswith(OUR_FOLDER):
-            raise ImportError(f"{imported.__file__} was imported as {package}, the name of a package of elmo-store: rename it")
+        if imported is not None and not str(
+            getattr(imported, "__file__", None) or OUR_FOLDER
+        ).startswith(OUR_FOLDER):
+            raise ImportError(
+                f"{imported.__file__} was imported as {package}, the name of a package of elmo-store: rename it"
+            )
     theirs = list(sys.path)
     sys.path[:] = _ordered(theirs)
     try:
@@ -56,6 +63,15 @@ def import_ours(module: str) -> Any:
 def _ordered(path: Sequence[str]) -> list[str]:
     """The standard library (folders, or a zip), our folder, the rest."""
     library = sysconfig.get_path("stdlib")
-    libraries = (library, sysconfig.get_path("platstdlib"), f"{library}/lib-dynload", f"{library.replace('.', '')}.zip")
+    libraries = (
+        library,
+        sysconfig.get_path("platstdlib"),
+        f"{library}/lib-dynload",
+        f"{library.replace('.', '')}.zip",
+    )
     standard = [entry for entry in path if entry in libraries]
-    return [*standard, OUR_FOLDER, *(entry for entry in path if entry != OUR_FOLDER and entry not in standard)]
+    return [
+        *standard,
+        OUR_FOLDER,
+        *(entry for entry in path if entry != OUR_FOLDER and entry not in standard),
+    ]

@@ -27,10 +27,18 @@ class Selection(Joined, Generic[S]):
 
     def __init__(self, store: S, numbers: Sequence[int]) -> None:
         self.store = store
-        self.numbers = numbers if isinstance(numbers, range) else [int(number) for number in numbers]
-        for number in [*self.numbers[:1], *self.numbers[-1:]] if isinstance(self.numbers, range) else self.numbers:
+        self.numbers = (
+            numbers if isinstance(numbers, range) else [int(number) for number in numbers]
+        )
+        for number in (
+            [*self.numbers[:1], *self.numbers[-1:]]
+            if isinstance(self.numbers, range)
+            else self.numbers
+        ):
             if not 0 <= number < len(store):
-                raise SentenceNotFoundError(f"no sentence {number} in {store.url}: it has {len(store)}, counted from 0")
+                raise SentenceNotFoundError(
+                    f"no sentence {number} in {store.url}: it has {len(store)}, counted from 0"
+                )
         self._is_as(store)
         self.n_sentences = len(self.numbers)
 
@@ -47,10 +55,17 @@ class Selection(Joined, Generic[S]):
         new = np.ones(len(wanted), bool)
         new[1:] = (run[1:] != run[:-1]) | (own[1:] != own[:-1] + 1)
         firsts = np.flatnonzero(new)
-        sizes = np.stack([np.diff(np.append(firsts, len(wanted))), np.diff(np.append(self._edges[firsts], self._edges[-1]))])
+        sizes = np.stack(
+            [
+                np.diff(np.append(firsts, len(wanted))),
+                np.diff(np.append(self._edges[firsts], self._edges[-1])),
+            ]
+        )
         run = run[firsts]
         own_rows = self._store_spans[firsts, 0] - of_store.rows[run] + of_store.own_rows[run]
-        return Runs.of(of_store.stores, of_store.store_of[run], np.stack([own[firsts], own_rows]), sizes)
+        return Runs.of(
+            of_store.stores, of_store.store_of[run], np.stack([own[firsts], own_rows]), sizes
+        )
 
     @cached_property
     def _store_spans(self) -> Int64:
@@ -59,7 +74,9 @@ class Selection(Joined, Generic[S]):
     @cached_property
     def _edges(self) -> Int64:
         """First row in the view of each sentence, and at last the number of rows [n + 1]."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._store_spans[:, 1] - self._store_spans[:, 0])])
+        return np.concatenate(
+            [np.zeros(1, np.int64), np.cumsum(self._store_spans[:, 1] - self._store_spans[:, 0])]
+        )
 
     def _begins(self, chunk: int) -> Int64:
         return self._edges[chunk * STARTS_AT_ONCE : (chunk + 1) * STARTS_AT_ONCE]
@@ -86,10 +103,21 @@ class Selection(Joined, Generic[S]):
     def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
         """First places in the view of the sentences that have each hash, in order."""
         of_store = self.store.find(pairs, texts=texts)  # the view may be without some
-        return [sorted(self._places[number] for number in numbers if number in self._places) for numbers in of_store]
+        return [
+            sorted(self._places[number] for number in numbers if number in self._places)
+            for numbers in of_store
+        ]
 
-    def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
+    def write(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> S:
         """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.writer.ViewSettings`."""
-        root, manifest = write_view(self, self.numbers, self.store, url, ViewSettings(**settings), storage_options)
+        root, manifest = write_view(
+            self, self.numbers, self.store, url, ViewSettings(**settings), storage_options
+        )
         written: S = self.store._opened(root, manifest)
         return written

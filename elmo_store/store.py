@@ -51,7 +51,9 @@ class Store(StoreReader):
         for a store without the Zarr form.
         """
         if "zarr" not in self.manifest.forms:
-            raise StoreError(f"{self.url} has no Zarr form, which xarray reads: it has {' and '.join(self.manifest.forms)}")
+            raise StoreError(
+                f"{self.url} has no Zarr form, which xarray reads: it has {' and '.join(self.manifest.forms)}"
+            )
         import xarray
 
         settings = {"chunks": None, "storage_options": self.root.storage_options} | options
@@ -95,14 +97,26 @@ class Collection(CollectionReader, Store):
         """`Store.to_xarray` of the members, by xarray.concat along ``row``; rows of removed sentences are left out."""
         import xarray
 
-        stores = [Store(held.store.root, held.store.manifest, "zarr").to_xarray(**options) for held in self.held()]
-        runs = self.runs
-        rows = zip(runs.store_of.tolist(), runs.own_rows.tolist(), np.diff(runs.rows).tolist(), strict=True)
-        parts = [
-            stores[member].drop_vars("sentence_start").isel(row=slice(first, first + n_rows)) for member, first, n_rows in rows
+        stores = [
+            Store(held.store.root, held.store.manifest, "zarr").to_xarray(**options)
+            for held in self.held()
         ]
-        whole = xarray.concat(parts, "row") if parts else stores[0].drop_vars("sentence_start").isel(row=slice(0))
-        starts = self.spans(range(self.n_sentences))[:, 0] if self.n_sentences else np.zeros(0, np.int64)
+        runs = self.runs
+        rows = zip(
+            runs.store_of.tolist(), runs.own_rows.tolist(), np.diff(runs.rows).tolist(), strict=True
+        )
+        parts = [
+            stores[member].drop_vars("sentence_start").isel(row=slice(first, first + n_rows))
+            for member, first, n_rows in rows
+        ]
+        whole = (
+            xarray.concat(parts, "row")
+            if parts
+            else stores[0].drop_vars("sentence_start").isel(row=slice(0))
+        )
+        starts = (
+            self.spans(range(self.n_sentences))[:, 0] if self.n_sentences else np.zeros(0, np.int64)
+        )
         return whole.assign(sentence_start=("sentence_edge", np.append(starts, self.n_rows)))
 
     def _opened(self, root: Root, manifest: Manifest) -> Store:
@@ -139,7 +153,11 @@ def open(
         root, manifest = opened_store(url, storage_options)
     except StoreNotFoundError:
         collection = Root(url, storage_options)
-        found = versions.newest(collection) if version is None else versions.read_version(collection, version)
+        found = (
+            versions.newest(collection)
+            if version is None
+            else versions.read_version(collection, version)
+        )
         if found is None:
             raise
         return Collection(collection, found, _chosen(collection, found.store, form), mapped=mapped)
@@ -147,7 +165,11 @@ def open(
         raise StoreError(f"{root} is a store, which has no versions: leave version={version} out")
     if not manifest.complete and not incomplete_ok:
         done = len(marked(root, layout.SHARDS))
-        of = f"{done} of {manifest.counts.shards} shards are written" if manifest.counts else "its input is being read"
+        of = (
+            f"{done} of {manifest.counts.shards} shards are written"
+            if manifest.counts
+            else "its input is being read"
+        )
         raise StoreIncompleteError(
             f"the store at {root} is not complete ({of}): run the command that started it again to continue it, "
             "or open it with incomplete_ok=True"
@@ -158,5 +180,7 @@ def open(
 def _chosen(root: Root, manifest: Manifest, form: str | None) -> str:
     chosen = form or ("zarr" if "zarr" in manifest.forms else "parquet")
     if chosen not in manifest.forms:
-        raise StoreError(f"the store at {root} has no {chosen} form: it has {' and '.join(manifest.forms)}")
+        raise StoreError(
+            f"the store at {root} has no {chosen} form: it has {' and '.join(manifest.forms)}"
+        )
     return chosen

@@ -21,7 +21,15 @@ import pyarrow as pa
 
 from elmo_store.errors import ShardMissingError, StoreError
 from elmo_store.format import ids, layout
-from elmo_store.format.manifest import Checksums, Counts, InputInfo, Manifest, encode_inputs, read_inputs, write_manifest
+from elmo_store.format.manifest import (
+    Checksums,
+    Counts,
+    InputInfo,
+    Manifest,
+    encode_inputs,
+    read_inputs,
+    write_manifest,
+)
 from elmo_store.format.markers import (
     IdsMarker,
     ObjectRecord,
@@ -67,7 +75,10 @@ def complete_store(
     if fault:
         raise StoreError(f"{root}: {fault}: run the job again with --overwrite")
     sizes = {record.path: record.bytes for group in part_groups for record in group.objects}
-    of_parts = [(sizes[layout.sentences_part(p.part)], sizes.get(layout.rejects_part(p.part), 0)) for p in parts]
+    of_parts = [
+        (sizes[layout.sentences_part(p.part)], sizes.get(layout.rejects_part(p.part), 0))
+        for p in parts
+    ]
     root.put(layout.SENTENCE_INDEX, encode_index(parts, of_parts))
     zarr_form.consolidate(root, manifest)
     complete = replace(
@@ -84,7 +95,10 @@ def complete_store(
 
 def single_objects(manifest: Manifest) -> list[str]:
     """Paths of the objects that no marker names, whose hashes stand in the manifest."""
-    metadata = [f"{layout.ZARR}/zarr.json", *(f"{layout.ZARR}/{name}/zarr.json" for name in zarr_form.arrays(manifest))]
+    metadata = [
+        f"{layout.ZARR}/zarr.json",
+        *(f"{layout.ZARR}/{name}/zarr.json" for name in zarr_form.arrays(manifest)),
+    ]
     state = [f"{layout.ZARR}/state/c/0"] if "zarr" in manifest.forms else []
     return [layout.START_STATE, layout.INPUTS, layout.SENTENCE_INDEX, *metadata, *state]
 
@@ -101,12 +115,20 @@ class ViewSettings:
 
     def __post_init__(self) -> None:
         """ValueError for a value that no store has."""
-        known = {"dtype": layout.DTYPES, "compression": layout.COMPRESSIONS, "inner_checksum": layout.CHECKSUMS}
+        known = {
+            "dtype": layout.DTYPES,
+            "compression": layout.COMPRESSIONS,
+            "inner_checksum": layout.CHECKSUMS,
+        }
         for name, values in known.items():
             if (value := getattr(self, name)) not in (None, *values):
                 raise ValueError(f"{name} is {value!r}: known are {', '.join(values)}")
-        if self.store_forms is not None and (not self.store_forms or not set(self.store_forms) <= set(layout.FORMS)):
-            raise ValueError(f"store_forms is {self.store_forms!r}: give a list of one or both of {', '.join(layout.FORMS)}")
+        if self.store_forms is not None and (
+            not self.store_forms or not set(self.store_forms) <= set(layout.FORMS)
+        ):
+            raise ValueError(
+                f"store_forms is {self.store_forms!r}: give a list of one or both of {', '.join(layout.FORMS)}"
+            )
 
 
 def write_view(
@@ -125,7 +147,10 @@ def write_view(
     StoreError if something stands at ``url``, another run writes there (LeaseHeldError), or it overlaps ``store`` (OverlapError).
     """
     source = store.root
-    check_apart(Location("output", os.fspath(url), storage_options), [Location("store", str(source), source.storage_options)])
+    check_apart(
+        Location("output", os.fspath(url), storage_options),
+        [Location("store", str(source), source.storage_options)],
+    )
     root = Root(url, storage_options)
     _check_empty(root)
     manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs_of(store)))
@@ -151,9 +176,14 @@ def write_store(
     write_manifest(root, manifest)
     zarr_form.create(root, manifest)
     tables, more = write_ids(root, view), more_columns(store)
-    parts = [write_part_group(root, manifest, view, group, more, rejects_of) for group in range(n_part_groups(manifest))]
+    parts = [
+        write_part_group(root, manifest, view, group, more, rejects_of)
+        for group in range(n_part_groups(manifest))
+    ]
     shards = checksum(
-        write_shard(root, manifest, row_text(view, manifest, shard), stored_rows(view, manifest, shard))
+        write_shard(
+            root, manifest, row_text(view, manifest, shard), stored_rows(view, manifest, shard)
+        )
         for shard in range(manifest.sizes.shards)
     )
     holder.check()
@@ -163,7 +193,10 @@ def write_store(
 def begun(like: Manifest, counts: Counts, **changes: Any) -> Manifest:
     """The manifest of a store that is to be written with the rows of one as ``like``; parts and shards are counted."""
     shard_rows = changes.get("shard_rows", like.shard_rows)
-    sizes = {"parts": -(-counts.sentences // PART_SENTENCES), "shards": layout.n_shards(counts.rows, shard_rows)}
+    sizes = {
+        "parts": -(-counts.sentences // PART_SENTENCES),
+        "shards": layout.n_shards(counts.rows, shard_rows),
+    }
     return replace(
         like,
         complete=False,
@@ -192,7 +225,9 @@ def _check_empty(root: Root) -> None:
         raise StoreError(f"{root} is not empty: give another folder")
 
 
-def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings, n_files: int) -> Manifest:
+def _manifest_of(
+    view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings, n_files: int
+) -> Manifest:
     """The manifest of what `write_view` writes, incomplete."""
     forms = None if settings.store_forms is None else tuple(settings.store_forms)
     asked = {
@@ -200,7 +235,10 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
         "compression": settings.compression, "checksum": settings.inner_checksum,
     }  # fmt: skip
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}
+    what = {
+        "of": like.input.fingerprint,
+        "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers),
+    }
     fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
     counts = Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, 0, 0)
     job = {"selected_from": like.input.fingerprint, "input": fingerprint}
@@ -236,11 +274,15 @@ def write_part_group(
         first, rows = int(spans[0, 0]), int(spans[-1, 1] - spans[0, 0])
         parts.append(PartRange(group, numbers.start, len(numbers), first, rows))
         objects.append((layout.sentences_part(group), encode_part(_sentences(view, numbers, more))))
-        if refused := "".join(json.dumps(reject, ensure_ascii=False) + "\n" for reject in rejects_of(numbers)):
+        if refused := "".join(
+            json.dumps(reject, ensure_ascii=False) + "\n" for reject in rejects_of(numbers)
+        ):
             objects.append((layout.rejects_part(group), refused.encode()))
     for chunk in chunks:
         start = chunk * size - numbers.start
-        objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + size]))
+        objects.append(
+            zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + size])
+        )
     records, stamps = put_objects(root, objects)
     return write_marker(root, PartGroupMarker(group, tuple(parts), records, plan, stamps))
 
@@ -253,7 +295,10 @@ def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
 def write_ids(root: Root, view: Readable) -> IdsMarker:
     """Write all tables of the ids and texts of the view's sentences, and their marker."""
     bits, numbers = layout.id_bits(view.n_sentences), np.arange(view.n_sentences, dtype=np.int64)
-    blocks = (range(first, min(first + PART_SENTENCES, view.n_sentences)) for first in range(0, view.n_sentences, PART_SENTENCES))
+    blocks = (
+        range(first, min(first + PART_SENTENCES, view.n_sentences))
+        for first in range(0, view.n_sentences, PART_SENTENCES)
+    )
     of_ids, of_texts = [ids.hashes([])], [hash_texts([], None)]
     for names, texts in map(view.texts, blocks):
         of_ids.append(ids.hashes(names))
@@ -263,47 +308,66 @@ def write_ids(root: Root, view: Readable) -> IdsMarker:
     return write_marker(root, IdsMarker(0, 0, 1 << bits, records, stats=stamps))
 
 
-def write_kept_ids(root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str) -> IdsMarker:
+def write_kept_ids(
+    root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str
+) -> IdsMarker:
     """Write some of 2^``bits`` id and text tables of a collection, from its members' own, and their marker, the ``run``-th."""
-    kept = (_kept_keys(store, tables, bits, path_of) for path_of in (layout.id_table, layout.text_table))
+    kept = (
+        _kept_keys(store, tables, bits, path_of) for path_of in (layout.id_table, layout.text_table)
+    )
     records, stamps = put_objects(root, ids.encode_lookups(kept, bits, tables))
     return write_marker(root, IdsMarker(run, tables.start, len(tables), records, plan, stamps))
 
 
-def _kept_keys(store: StoreReader, tables: range, bits: int, path_of: Callable[[int], str]) -> ids.Keys:
+def _kept_keys(
+    store: StoreReader, tables: range, bits: int, path_of: Callable[[int], str]
+) -> ids.Keys:
     """Those of a collection's sentences whose hashes are of these tables."""
     keys = [_kept_of_member(held, tables, bits, path_of) for held in store.held()]
     pairs, numbers = (np.concatenate(column) for column in zip(*keys, strict=True))
     return pairs, numbers
 
 
-def _kept_of_member(held: Held, tables: range, bits: int, path_of: Callable[[int], str]) -> ids.Keys:
+def _kept_of_member(
+    held: Held, tables: range, bits: int, path_of: Callable[[int], str]
+) -> ids.Keys:
     n_sentences = held.store.manifest.sizes.sentences
-    reader, finer = ids.HashTables(held.store.root, n_sentences, path_of), layout.id_bits(n_sentences) - bits
+    reader, finer = (
+        ids.HashTables(held.store.root, n_sentences, path_of),
+        layout.id_bits(n_sentences) - bits,
+    )
     if finer >= 0:
         own = range(tables.start << finer, tables.stop << finer)
     else:
         own = range(tables.start >> -finer, ((tables.stop - 1) >> -finer) + 1)
-    high, low, sentences = (np.concatenate(column) for column in zip(*map(reader.read, own), strict=True))
+    high, low, sentences = (
+        np.concatenate(column) for column in zip(*map(reader.read, own), strict=True)
+    )
     numbers = held.numbers_of(sentences)
     table_of = ids.tables_of(high, bits)
     kept = (numbers >= 0) & (table_of >= tables.start) & (table_of < tables.stop)
     return np.stack([high, low], axis=1)[kept], numbers[kept]
 
 
-def copy_marked(marker: PartGroupMarker | IdsMarker | None, source: Root, target: Root, plan: str) -> None:
+def copy_marked(
+    marker: PartGroupMarker | IdsMarker | None, source: Root, target: Root, plan: str
+) -> None:
     """Copy every object that a marker of a store names, then the marker, as of another ``plan``.
 
     ShardMissingError if there is no marker; ValueError if an object is not what the marker says.
     """
     if marker is None:
-        raise ShardMissingError(f"{source} lacks the marker of some of its parts or ids: the source is damaged, verify it")
+        raise ShardMissingError(
+            f"{source} lacks the marker of some of its parts or ids: the source is damaged, verify it"
+        )
 
     def objects() -> Iterator[tuple[str, bytes]]:
         for record in marker.objects:
             data = source.get(record.path)
             if ObjectRecord.of(record.path, data) != record:
-                raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
+                raise ValueError(
+                    f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it"
+                )
             yield record.path, data
 
     _, stamps = put_objects(target, objects())
@@ -335,22 +399,43 @@ def stored_rows(view: Readable, manifest: Manifest, shard: int) -> Array | Int8R
     What is int8 in both stays so, bit by bit. ValueError for a number that float16 can't hold (it ends at 65,504).
     """
     rows, mix = slice(*manifest.shard_range(shard)), manifest.mix
-    if mix is not None and view.channels != manifest.channels:  # a mix has twice the channels of a state
-        dtype = "float32" if manifest.is_int8 else manifest.dtype  # what is quantised is mixed in float32
-        return mix_rows(view.read(rows=rows), mix.weight_sets, layer_norm=mix.layer_norm, dtype=dtype)
+    if (
+        mix is not None and view.channels != manifest.channels
+    ):  # a mix has twice the channels of a state
+        dtype = (
+            "float32" if manifest.is_int8 else manifest.dtype
+        )  # what is quantised is mixed in float32
+        return mix_rows(
+            view.read(rows=rows), mix.weight_sets, layer_norm=mix.layer_norm, dtype=dtype
+        )
     if manifest.is_int8:
-        return view.read_raw(manifest.states, rows) if view.is_int8 else view.read(manifest.states, rows)
+        return (
+            view.read_raw(manifest.states, rows)
+            if view.is_int8
+            else view.read(manifest.states, rows)
+        )
     rows_read = view.read(manifest.states, rows)
     with np.errstate(over="ignore"):  # reported below, with its place
         numbers = rows_read.astype(manifest.dtype, copy=False)
-    if manifest.dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(rows_read).all():
+    if (
+        manifest.dtype == "float16"
+        and not np.isfinite(numbers).all()
+        and np.isfinite(rows_read).all()
+    ):
         row = rows.start + int(np.argwhere(~np.isfinite(numbers))[0, 0])
-        raise ValueError(f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8")
+        raise ValueError(
+            f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8"
+        )
     return numbers
 
 
 def write_shard(
-    root: Root, manifest: Manifest, text: RowText, states: Array | Int8Rows, plan: str = "", stats: Stats | None = None
+    root: Root,
+    manifest: Manifest,
+    text: RowText,
+    states: Array | Int8Rows,
+    plan: str = "",
+    stats: Stats | None = None,
 ) -> ShardMarker:
     """Put ``states`` [n_rows, n_states, p] of a shard in every form of the store (see `forms.encode_shard`), then its marker.
 
@@ -358,9 +443,14 @@ def write_shard(
     of encoding and putting are added, and when it was done (Unix seconds).
     """
     began = time.perf_counter()
-    objects = forms.encode_shard(manifest, text.shard, states, text.tokens, text.sentence, text.index)
+    objects = forms.encode_shard(
+        manifest, text.shard, states, text.tokens, text.sentence, text.index
+    )
     records, stamps = put_objects(root, objects)
     if stats is not None:
         stats = {**stats, "seconds_writing": time.perf_counter() - began, "finished": time.time()}
     first, stop = manifest.shard_range(text.shard)
-    return write_marker(root, ShardMarker(text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps}))
+    return write_marker(
+        root,
+        ShardMarker(text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps}),
+    )

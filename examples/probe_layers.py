@@ -44,7 +44,10 @@ class Feature:
 def features(n_layers: int) -> dict[str, Feature]:
     """All features by name, in the table's order."""
     single = [tuple(0.0 if i == j else -np.inf for i in range(n_layers)) for j in range(n_layers)]
-    layers = {("x", *(f"layer {j}" for j in range(1, n_layers)))[j]: Feature(w=w) for j, w in enumerate(single)}
+    layers = {
+        ("x", *(f"layer {j}" for j in range(1, n_layers)))[j]: Feature(w=w)
+        for j, w in enumerate(single)
+    }
     return layers | {
         "average": Feature(w=(0.0,) * n_layers),
         MIX: Feature(),
@@ -68,7 +71,9 @@ class Probe(nn.Module):
         if "mix" in feature.inputs:
             trainable = feature.w is None
             w = feature.w or (0.0,) * n_layers
-            self.mixes["input"] = ScalarMix(w, trainable=trainable, dropout=DROPOUT, l2=L2 if trainable else 0.0)
+            self.mixes["input"] = ScalarMix(
+                w, trainable=trainable, dropout=DROPOUT, l2=L2 if trainable else 0.0
+            )
             self.mixes["input"].gamma.requires_grad_(True)
         if "projection" in feature.inputs:
             self.projection = nn.Linear(n_layers * 2 * p, 2 * p, bias=False)
@@ -90,11 +95,17 @@ class Probe(nn.Module):
             elif name == "x":
                 given.append(self.dropout(states[:, :, 0].float()))  # [B, n, p]
             else:
-                given.append(self.dropout(self.projection(layers_of_states(states).float().flatten(2))))  # [B, n, 2p]
+                given.append(
+                    self.dropout(self.projection(layers_of_states(states).float().flatten(2)))
+                )  # [B, n, 2p]
         vectors = torch.cat(given, dim=-1)
         if self.feature.bilstm:
-            packed = nn.utils.rnn.pack_padded_sequence(vectors, mask.sum(dim=1), batch_first=True, enforce_sorted=False)
-            h, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)  # [B, n, 2 HIDDEN]
+            packed = nn.utils.rnn.pack_padded_sequence(
+                vectors, mask.sum(dim=1), batch_first=True, enforce_sorted=False
+            )
+            h, _ = nn.utils.rnn.pad_packed_sequence(
+                self.lstm(packed)[0], batch_first=True
+            )  # [B, n, 2 HIDDEN]
             vectors = self.dropout(h)
         if self.feature.output_mix:
             vectors = torch.cat([vectors, self.mixes["output"](states=states)], dim=-1)
@@ -123,7 +134,9 @@ def spread(values: list[float], digits: int = 2) -> str:
     return f"{statistics.fmean(values):.{digits}f}{deviation}"
 
 
-def plot(path: str, label: str, scores: dict[str, list[float]], s: list[list[float]], names: list[str]) -> None:
+def plot(
+    path: str, label: str, scores: dict[str, list[float]], s: list[list[float]], names: list[str]
+) -> None:
     """The scores of the features, and the learned s, as bars with their deviations over seeds."""
     from matplotlib.figure import Figure
 
@@ -134,7 +147,9 @@ def plot(path: str, label: str, scores: dict[str, list[float]], s: list[list[flo
         means = [statistics.fmean(own) for own in values]
         deviations = [statistics.stdev(own) if len(own) > 1 else 0.0 for own in values]
         panel.barh(rows, means, xerr=deviations, height=0.7)
-        panel.bar_label(panel.containers[-1], [f"{mean:.2f}" for mean in means], padding=6, fontsize=9)
+        panel.bar_label(
+            panel.containers[-1], [f"{mean:.2f}" for mean in means], padding=6, fontsize=9
+        )
         panel.set_title(title, fontsize=10, loc="left")
         panel.invert_yaxis()
         panel.margins(x=0.2)
@@ -147,19 +162,27 @@ def main() -> None:
     """Train every feature's taggers; print, and draw."""
     parser = arguments(__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each feature")
-    parser.add_argument("--features", metavar="NAME,…", help="those of the table (default: the layers, average, mix)")
+    parser.add_argument(
+        "--features",
+        metavar="NAME,…",
+        help="those of the table (default: the layers, average, mix)",
+    )
     parser.add_argument("--plot", metavar="FILE", help="scores and s as a picture, .svg or .png")
     args = parser.parse_args()
     torch.set_num_threads(1)  # steps are small
     training, test = (LabelledSentences(url, args.label) for url in (args.train, args.test))
     if training.shape != test.shape:
-        raise SystemExit(f"{args.train} has (layers, channels) {training.shape}, {args.test} {test.shape}: use one model")
+        raise SystemExit(
+            f"{args.train} has (layers, channels) {training.shape}, {args.test} {test.shape}: use one model"
+        )
     n_layers, p = training.shape
     known = features(n_layers)
     layers = list(known)[:n_layers]
     wanted = args.features.split(",") if args.features else [*layers, "average", MIX]
     if unknown := set(wanted) - known.keys():
-        raise SystemExit(f"--features: no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        raise SystemExit(
+            f"--features: no {', '.join(sorted(unknown))}; there are {', '.join(known)}"
+        )
 
     scores = {"most frequent": [accuracy(most_frequent(training, test), test)]}
     mixes = []
@@ -180,7 +203,11 @@ def main() -> None:
     if not mixes:
         return
     s = torch.stack([mix.s for mix in mixes], dim=1).tolist()  # [layers, seeds]
-    print("\n".join(f"s of {name}: {spread(values, 3)}" for name, values in zip(layers, s, strict=True)))
+    print(
+        "\n".join(
+            f"s of {name}: {spread(values, 3)}" for name, values in zip(layers, s, strict=True)
+        )
+    )
     print(f"gamma: {spread([mix.gamma.item() for mix in mixes], 3)}")
     if args.plot:
         plot(args.plot, args.label, scores, s, layers)

@@ -39,8 +39,14 @@ class LabelledSentences(Dataset[dict[str, Any]]):
         lengths, labels = columns["n_tokens"].to_pylist(), columns[field].to_pylist()
         indices = [i for i, n in enumerate(lengths) if n]
         for i in indices:
-            if not isinstance(labels[i], list) or len(labels[i]) != self.store.sentence(i).n_rows or None in labels[i]:
-                raise SystemExit(f"{url}: the field {field} of sentence {i} is {labels[i]!r}, not a label for each of its rows")
+            if (
+                not isinstance(labels[i], list)
+                or len(labels[i]) != self.store.sentence(i).n_rows
+                or None in labels[i]
+            ):
+                raise SystemExit(
+                    f"{url}: the field {field} of sentence {i} is {labels[i]!r}, not a label for each of its rows"
+                )
         tokens = columns["tokens"].to_pylist()
         self.words = [tokens[i] for i in indices]
         self.labels = [[str(label) for label in labels[i]] for i in indices]
@@ -58,7 +64,10 @@ class LabelledSentences(Dataset[dict[str, Any]]):
     def __getitems__(self, items: list[int]) -> list[dict[str, Any]]:
         """A batch at once, so that neighbours are read together."""
         read = self.sentences.__getitems__(items)
-        return [{**sentence, "labels": self.labels[item]} for sentence, item in zip(read, items, strict=True)]
+        return [
+            {**sentence, "labels": self.labels[item]}
+            for sentence, item in zip(read, items, strict=True)
+        ]
 
 
 class MixTagger(nn.Module):
@@ -86,17 +95,27 @@ def train(model: Any, data: LabelledSentences, epochs: int) -> None:
     mixes = [weight for name, weight in learned if "mix" in name]
     others = [weight for name, weight in learned if "mix" not in name]
     optimiser = torch.optim.Adam([{"params": others}, {"params": mixes, "lr": 0.03}], lr=0.003)
-    loader: DataLoader[dict[str, Any]] = DataLoader(data, batch_size=32, shuffle=True, collate_fn=collate)
+    loader: DataLoader[dict[str, Any]] = DataLoader(
+        data, batch_size=32, shuffle=True, collate_fn=collate
+    )
     n_steps = epochs * len(loader)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: min((step + 1) / (WARM_UP * n_steps), 0.5 + 0.5 * math.cos(math.pi * step / n_steps))
+        optimiser,
+        lambda step: min(
+            (step + 1) / (WARM_UP * n_steps), 0.5 + 0.5 * math.cos(math.pi * step / n_steps)
+        ),
     )
     model.train()
     for _ in range(epochs):
         for batch in loader:
             length = batch["mask"].shape[1]
-            gold = [[numbers[label] for label in own] + [PADDING] * (length - len(own)) for own in batch["labels"]]  # [B, n]
-            loss = nn.functional.cross_entropy(model(batch).flatten(0, 1), torch.tensor(gold).flatten(), ignore_index=PADDING)
+            gold = [
+                [numbers[label] for label in own] + [PADDING] * (length - len(own))
+                for own in batch["labels"]
+            ]  # [B, n]
+            loss = nn.functional.cross_entropy(
+                model(batch).flatten(0, 1), torch.tensor(gold).flatten(), ignore_index=PADDING
+            )
             optimiser.zero_grad()
             (loss + model.penalty()).backward()
             optimiser.step()
@@ -110,22 +129,38 @@ def predict(model: Any, data: LabelledSentences, names: list[str]) -> list[list[
     predicted = []
     for batch in DataLoader(data, batch_size=256, collate_fn=collate):
         best = model(batch).argmax(dim=-1)  # [B, n]
-        predicted += [[names[i] for i in row[: len(own)]] for row, own in zip(best.tolist(), batch["labels"], strict=True)]
+        predicted += [
+            [names[i] for i in row[: len(own)]]
+            for row, own in zip(best.tolist(), batch["labels"], strict=True)
+        ]
     return predicted
 
 
 def accuracy(predicted: list[list[str]], data: LabelledSentences) -> float:
     """The tokens with the right label, in percent."""
-    pairs = [pair for both in zip(predicted, data.labels, strict=True) for pair in zip(*both, strict=True)]
+    pairs = [
+        pair
+        for both in zip(predicted, data.labels, strict=True)
+        for pair in zip(*both, strict=True)
+    ]
     return 100 * sum(a == b for a, b in pairs) / len(pairs)
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """The stores, the field, and how long to train."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     for side in ("train", "test"):
-        parser.add_argument(f"--{side}", default=f"out/ud-{side}", metavar="STORE", help=f"store of the {side} sentences")
-    parser.add_argument("--label", default="upos", metavar="FIELD", help="kept field with a label for each token")
+        parser.add_argument(
+            f"--{side}",
+            default=f"out/ud-{side}",
+            metavar="STORE",
+            help=f"store of the {side} sentences",
+        )
+    parser.add_argument(
+        "--label", default="upos", metavar="FIELD", help="kept field with a label for each token"
+    )
     parser.add_argument("--epochs", type=int, default=10, help="passes over the training sentences")
     return parser
 
@@ -133,14 +168,18 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def main() -> None:
     """Train, test, and print what the mix learned."""
     parser = arguments(__doc__.split("\n")[0])
-    parser.add_argument("--save", metavar="FILE", help="the mix's state dict, for `elmo-store mix --weights`")
+    parser.add_argument(
+        "--save", metavar="FILE", help="the mix's state dict, for `elmo-store mix --weights`"
+    )
     args = parser.parse_args()
     torch.manual_seed(0)
     training, test = (LabelledSentences(url, args.label) for url in (args.train, args.test))
     model = MixTagger(*training.shape, len(training.names))
     train(model, training, args.epochs)
     print(f"test accuracy {accuracy(predict(model, test, training.names), test):.2f}")
-    print(f"s {' '.join(f'{share:.3f}' for share in model.mix.s.tolist())}  gamma {model.mix.gamma.item():.3f}")
+    print(
+        f"s {' '.join(f'{share:.3f}' for share in model.mix.s.tolist())}  gamma {model.mix.gamma.item():.3f}"
+    )
     if args.save:
         torch.save(model.mix.state_dict(), args.save)
 

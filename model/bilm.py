@@ -40,21 +40,29 @@ def char_cnn(tensors: Mapping[str, Tensor], options: BiLMOptions, ids: Tensor) -
     characters = F.embedding(ids, tensors["char_embed"]).transpose(1, 2)  # [n, chars, 50]
     # The maximum runs over every window of the 50 characters, those of padding too.
     pooled = [
-        F.conv1d(characters, tensors[f"conv{i}.weight"], tensors[f"conv{i}.bias"]).amax(dim=2)  # [n, f]
+        F.conv1d(characters, tensors[f"conv{i}.weight"], tensors[f"conv{i}.bias"]).amax(
+            dim=2
+        )  # [n, f]
         for i in range(len(options.filters))
     ]
     x = activate(torch.cat(pooled, dim=1))  # [n, filters]
     for k in range(options.n_highway):
         x = highway(x, tensors, f"highway{k}")  # [n, filters]
     if words is not None and options.word_dim:
-        x = torch.cat([F.embedding(words, tensors["word_embed"]), x], dim=1)  # [n, word_dim + filters]
+        x = torch.cat(
+            [F.embedding(words, tensors["word_embed"]), x], dim=1
+        )  # [n, word_dim + filters]
     return F.linear(x, tensors["proj.weight"], tensors["proj.bias"])  # [n, p]
 
 
 def highway(x: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
     """carry · relu(transform(x)) + (1 - carry) · x, x [n, filters]."""
-    carry = torch.sigmoid(F.linear(x, tensors[f"{name}.carry.weight"], tensors[f"{name}.carry.bias"]))  # [n, filters]
-    transformed = torch.relu(F.linear(x, tensors[f"{name}.transform.weight"], tensors[f"{name}.transform.bias"]))  # [n, filters]
+    carry = torch.sigmoid(
+        F.linear(x, tensors[f"{name}.carry.weight"], tensors[f"{name}.carry.bias"])
+    )  # [n, filters]
+    transformed = torch.relu(
+        F.linear(x, tensors[f"{name}.transform.weight"], tensors[f"{name}.transform.bias"])
+    )  # [n, filters]
     return carry * transformed + (1 - carry) * x  # [n, filters]
 
 
@@ -83,7 +91,9 @@ class LSTMLayer:
         return h.clamp(-self.proj_clip, self.proj_clip), c  # [B, p], [B, d]
 
 
-def lstm_layers(tensors: Mapping[str, Tensor], options: BiLMOptions, direction: str) -> list[LSTMLayer]:
+def lstm_layers(
+    tensors: Mapping[str, Tensor], options: BiLMOptions, direction: str
+) -> list[LSTMLayer]:
     """The L layers of "fwd" or "bwd", first to last, from canonical tensors of any floating dtype."""
     return [
         LSTMLayer(
@@ -98,7 +108,9 @@ def lstm_layers(tensors: Mapping[str, Tensor], options: BiLMOptions, direction: 
     ]
 
 
-def run_layers(layers: list[LSTMLayer], x: Tensor, h: Tensor, c: Tensor, skip: bool) -> tuple[Tensor, Tensor, Tensor]:
+def run_layers(
+    layers: list[LSTMLayer], x: Tensor, h: Tensor, c: Tensor, skip: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Run one direction's layers over a sequence.
 
     Args:
@@ -123,7 +135,11 @@ def run_layers(layers: list[LSTMLayer], x: Tensor, h: Tensor, c: Tensor, skip: b
         outputs.append(x)
         last_h.append(h_j)
         last_c.append(c_j)
-    return torch.stack(outputs), torch.stack(last_h), torch.stack(last_c)  # [L, T, B, p], [L, B, p], [L, B, d]
+    return (
+        torch.stack(outputs),
+        torch.stack(last_h),
+        torch.stack(last_c),
+    )  # [L, T, B, p], [L, B, p], [L, B, d]
 
 
 def read_sentence(
@@ -148,25 +164,43 @@ def read_sentence(
         states [n+2, 2L+1, p] (row 0 is BOS, row n+1 EOS; states x, fwd1, bwd1, fwd2, …), h and c at each direction's end.
     """
     bos, eos = boundary_words(lexicon)
-    ids = torch.from_numpy(spell([bos, *tokens, eos], options.max_characters_per_token, lexicon)).long()  # [n+2, 50]
+    ids = torch.from_numpy(
+        spell([bos, *tokens, eos], options.max_characters_per_token, lexicon)
+    ).long()  # [n+2, 50]
     x = char_cnn(tensors, options, ids)  # [n+2, p]
     outputs, last_h, last_c = [], [], []
     for k, direction in enumerate(DIRECTIONS):
         backward = direction == "bwd"
         layers = lstm_layers(tensors, options, direction)
         read = (x.flip(0) if backward else x)[:, None]  # [n+2, 1, p]: one lane
-        output, h_k, c_k = run_layers(layers, read, h[k][:, None], c[k][:, None], options.use_skip_connections)
+        output, h_k, c_k = run_layers(
+            layers, read, h[k][:, None], c[k][:, None], options.use_skip_connections
+        )
         output = output[:, :, 0]  # [L, n+2, p]
         outputs.append(output.flip(1) if backward else output)
         last_h.append(h_k[:, 0])  # [L, p]
         last_c.append(c_k[:, 0])  # [L, d]
-    states = [x, *(outputs[k][j] for j in range(options.n_layers) for k in range(len(DIRECTIONS)))]  # [n+2, p] each
-    return torch.stack(states, dim=1), torch.stack(last_h), torch.stack(last_c)  # [n+2, 2L+1, p], [2, L, p], [2, L, d]
+    states = [
+        x,
+        *(outputs[k][j] for j in range(options.n_layers) for k in range(len(DIRECTIONS))),
+    ]  # [n+2, p] each
+    return (
+        torch.stack(states, dim=1),
+        torch.stack(last_h),
+        torch.stack(last_c),
+    )  # [n+2, 2L+1, p], [2, L, p], [2, L, d]
 
 
-def bilm(weights: BiLMWeights, tokens: Sequence[str], start: StartState, dtype: torch.dtype = torch.float32) -> Tensor:
+def bilm(
+    weights: BiLMWeights,
+    tokens: Sequence[str],
+    start: StartState,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """The biLM: all states [n+2, 2L+1, p] of one sentence of n tokens that begins in the start state, in `dtype`."""
     tensors = {name: tensor.to(dtype) for name, tensor in weights.tensors.items()}
     with torch.no_grad():
         h, c = start.h.to(dtype), start.c.to(dtype)  # [2, L, p], [2, L, d]
-        return read_sentence(tensors, weights.options, tokens, h, c, weights.lexicon)[0]  # [n+2, 2L+1, p]
+        return read_sentence(tensors, weights.options, tokens, h, c, weights.lexicon)[
+            0
+        ]  # [n+2, 2L+1, p]

@@ -35,8 +35,12 @@ class Lexicon:
 
     def __post_init__(self) -> None:
         for name in (_FIRST, _LAST, _UNKNOWN, _PAD, *_BOUNDARIES):
-            if name not in self.characters or (self.words and name in (_UNKNOWN, _PAD) and name not in self.words):
-                raise WeightsError(f"the model's dictionaries lack {name!r}: char.dic and word.dic of ELMoForManyLangs have it")
+            if name not in self.characters or (
+                self.words and name in (_UNKNOWN, _PAD) and name not in self.words
+            ):
+                raise WeightsError(
+                    f"the model's dictionaries lack {name!r}: char.dic and word.dic of ELMoForManyLangs have it"
+                )
 
     @property
     def padding(self) -> int:
@@ -53,7 +57,11 @@ class Lexicon:
         unknown_word = self.words.get(_UNKNOWN, 0)
         for row, word in zip(ids, words, strict=True):
             word = word[: max_chars - 2]
-            spelt = [characters[word]] if word in _BOUNDARIES else [characters.get(character, unknown) for character in word]
+            spelt = (
+                [characters[word]]
+                if word in _BOUNDARIES
+                else [characters.get(character, unknown) for character in word]
+            )
             row[0] = self.words.get(word, unknown_word)
             row[1 : len(spelt) + 3] = [characters[_FIRST], *spelt, characters[_LAST]]
         return ids
@@ -61,7 +69,9 @@ class Lexicon:
     def to_bytes(self) -> bytes:
         """The tables as JSON; equal lexicons give equal bytes."""
         tables = {"characters": dict(self.characters), "words": dict(self.words)}
-        return json.dumps(tables, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        return json.dumps(tables, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Lexicon":
@@ -71,7 +81,9 @@ class Lexicon:
             characters, words = tables["characters"], tables["words"]
             numbers = [*characters.values(), *words.values()]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise WeightsError(f"the model's dictionaries can't be read ({error!r}); this program did not write them") from error
+            raise WeightsError(
+                f"the model's dictionaries can't be read ({error!r}); this program did not write them"
+            ) from error
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise WeightsError("the model's dictionaries give a row that is not a number from 0")
         return cls(characters, words)
@@ -82,6 +94,8 @@ def boundary_words(lexicon: Lexicon | None) -> tuple[str, str]:
     return (BOS, EOS) if lexicon is None else _BOUNDARIES
 
 
-def spell(words: Sequence[str], max_chars: int, lexicon: Lexicon | None) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
+def spell(
+    words: Sequence[str], max_chars: int, lexicon: Lexicon | None
+) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
     """The numbers that `model.bilm.char_cnn` takes: by a model's lexicon, or bytes as of the published models."""
     return char_ids(words, max_chars) if lexicon is None else lexicon.spell(words, max_chars)

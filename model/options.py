@@ -18,7 +18,9 @@ from model.errors import OptionsError
 
 DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
 MOST_OPTIONS_BYTES = 1 << 20  # of an options.json; Python's values take some twenty times as much
-N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
+N_BYTES_AND_MARKERS = (
+    261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
+)
 # Far beyond every biLM that was ever trained; an options.json that asks for more is refused before anything of that size is made.
 MOST_LAYERS, MOST_CHARACTERS = 256, 1024
 Width = Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -33,16 +35,22 @@ class BiLMOptions:
 
     cell_clip: Clip  # bound on |c| after each update; inf = no clip (null in JSON)
     proj_clip: Clip  # bound on |h| after the projection; inf = no clip (null in JSON)
-    use_skip_connections: bool  # whether a layer's input is added to its output, from the second layer on
+    use_skip_connections: (
+        bool  # whether a layer's input is added to its output, from the second layer on
+    )
     projection_dim: Width  # p, width of x and of every h
     dim: Width  # d, width of the cell c
     n_layers: Annotated[int, Meta(ge=1, le=MOST_LAYERS)]  # L, LSTM layers in each direction
     activation: Literal["relu", "tanh"]  # of the character CNN
     # (width in characters, count) of each convolution
     filters: Annotated[tuple[Filter, ...], Meta(min_length=1, max_length=MOST_LAYERS)]
-    n_highway: Annotated[int, Meta(ge=0, le=MOST_LAYERS)]  # highway layers between the convolutions and the projection
+    n_highway: Annotated[
+        int, Meta(ge=0, le=MOST_LAYERS)
+    ]  # highway layers between the convolutions and the projection
     char_embedding_dim: Width  # width of a character's vector
-    n_characters: Annotated[int, Meta(ge=1, le=1 << 24)] = 262  # rows of the character table; 262 in all models that are ready
+    n_characters: Annotated[int, Meta(ge=1, le=1 << 24)] = (
+        262  # rows of the character table; 262 in all models that are ready
+    )
     # characters a word is padded or cut to, its two markers included
     max_characters_per_token: Annotated[int, Meta(ge=3, le=MOST_CHARACTERS)] = 50
     # What a character is: "bytes" as in the published models, or "characters", rows of the model's own lexicon
@@ -56,13 +64,17 @@ class BiLMOptions:
             raise OptionsError(
                 f"max_characters_per_token is {self.max_characters_per_token}; it must be at least the widest filter, {widest}"
             )
-        if (self.word_dim == 0) != (self.n_words == 0) or (self.word_dim and self.alphabet == "bytes"):
+        if (self.word_dim == 0) != (self.n_words == 0) or (
+            self.word_dim and self.alphabet == "bytes"
+        ):
             raise OptionsError(
                 f"word_table has {self.n_words} words of {self.word_dim} numbers, the alphabet is {self.alphabet!r}: a table of "
                 "words has both, and belongs to an alphabet of characters"
             )
         if self.alphabet == "bytes" and self.n_characters != N_BYTES_AND_MARKERS + 1:
-            raise OptionsError(f"n_characters is {self.n_characters!r}; it must be {N_BYTES_AND_MARKERS + 1}")
+            raise OptionsError(
+                f"n_characters is {self.n_characters!r}; it must be {N_BYTES_AND_MARKERS + 1}"
+            )
 
     @classmethod
     def checked(cls, values: Mapping[str, Any]) -> "BiLMOptions":
@@ -91,7 +103,11 @@ class BiLMOptions:
         OptionsError: a key is missing or has a value that no biLM can have.
         """
         try:
-            lstm, char_cnn, table = options["lstm"], options["char_cnn"], options.get("word_table", {})
+            lstm, char_cnn, table = (
+                options["lstm"],
+                options["char_cnn"],
+                options.get("word_table", {}),
+            )
             alphabet, n_characters = char_cnn.get("alphabet", "bytes"), char_cnn["n_characters"]
             values = {
                 "cell_clip": math.inf if lstm.get("cell_clip") is None else lstm["cell_clip"],
@@ -104,7 +120,9 @@ class BiLMOptions:
                 "filters": char_cnn["filters"],
                 "n_highway": char_cnn.get("n_highway") or 0,
                 "char_embedding_dim": char_cnn["embedding"]["dim"],
-                "n_characters": 262 if alphabet == "bytes" and n_characters == N_BYTES_AND_MARKERS else n_characters,
+                "n_characters": 262
+                if alphabet == "bytes" and n_characters == N_BYTES_AND_MARKERS
+                else n_characters,
                 "max_characters_per_token": char_cnn["max_characters_per_token"],
                 "alphabet": alphabet,
                 "word_dim": table.get("word_dim", 0),
@@ -120,7 +138,11 @@ class BiLMOptions:
     def to_dict(self) -> dict[str, Any]:
         """The published JSON layout; `from_dict(to_dict())` gives equal options back."""
         own: dict[str, Any] = {} if self.alphabet == "bytes" else {"alphabet": self.alphabet}
-        table = {"word_table": {"word_dim": self.word_dim, "n_words": self.n_words}} if self.word_dim else {}
+        table = (
+            {"word_table": {"word_dim": self.word_dim, "n_words": self.n_words}}
+            if self.word_dim
+            else {}
+        )
         return {
             "lstm": {
                 "use_skip_connections": self.use_skip_connections,
@@ -148,7 +170,9 @@ class BiLMOptions:
         The gates of `weight_ih`, `weight_hh` and `bias` stand in torch's order: input, forget, cell, output.
         """
         n, p, d = self.n_filters, self.projection_dim, self.dim
-        shapes: dict[str, tuple[int, ...]] = {"char_embed": (self.n_characters, self.char_embedding_dim)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "char_embed": (self.n_characters, self.char_embedding_dim)
+        }
         for i, (width, count) in enumerate(self.filters):
             shapes[f"conv{i}.weight"] = (count, self.char_embedding_dim, width)
             shapes[f"conv{i}.bias"] = (count,)

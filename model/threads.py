@@ -20,7 +20,9 @@ def whole_chunk_threads(available: int, sizes: Iterable[int]) -> int:
     sizes = list(sizes)
     for threads in range(max(1, available), 1, -1):
         chunks = [-(-size // min(threads, -(-size // _GRAIN))) for size in sizes]
-        if all(chunk >= size or chunk % VECTOR == 0 for chunk, size in zip(chunks, sizes, strict=True)):
+        if all(
+            chunk >= size or chunk % VECTOR == 0 for chunk, size in zip(chunks, sizes, strict=True)
+        ):
             return threads
     return 1
 
@@ -38,5 +40,7 @@ def direction_pool(workers: int, threads: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(workers, thread_name_prefix="bilm")
     for future in [pool.submit(start) for _ in range(workers)]:
         future.result()
-    torch.set_num_threads(before)  # PyTorch gives the number that was set last to threads that start later
+    torch.set_num_threads(
+        before
+    )  # PyTorch gives the number that was set last to threads that start later
     return pool

@@ -58,12 +58,20 @@ def compute_warm(weights: BiLMWeights) -> StartState:
     start, the state after the last sentence's BOS. Computed in float64 and rounded once, so that neither the machine
     nor its number of threads shows in the result but for a rare last bit.
     """
-    tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
+    tensors = {
+        name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")
+    }
     bos, eos = boundary_words(weights.lexicon)
     sentences = [[bos, *line.split(" "), eos] for line in WARM_TEXT]
-    ids = [spell(words, weights.options.max_characters_per_token, weights.lexicon) for words in sentences]
+    ids = [
+        spell(words, weights.options.max_characters_per_token, weights.lexicon)
+        for words in sentences
+    ]
     with torch.no_grad():
-        x = [char_cnn(tensors, weights.options, torch.from_numpy(sentence).long()) for sentence in ids]  # [n+2, p] each
+        x = [
+            char_cnn(tensors, weights.options, torch.from_numpy(sentence).long())
+            for sentence in ids
+        ]  # [n+2, p] each
     # One token at a time is too little work for several threads: two of them took twice as long as one.
     with direction_pool(len(DIRECTIONS), 1) as pool:
         ends = list(pool.map(partial(_run_warm, weights, sentences=x), DIRECTIONS))
@@ -72,11 +80,17 @@ def compute_warm(weights: BiLMWeights) -> StartState:
 
 
 @torch.no_grad()
-def _run_warm(weights: BiLMWeights, direction: str, sentences: list[Tensor]) -> tuple[Tensor, Tensor]:
+def _run_warm(
+    weights: BiLMWeights, direction: str, sentences: list[Tensor]
+) -> tuple[Tensor, Tensor]:
     """h [L, p] and c [L, d] in float64 that one direction is left with."""
     options = weights.options
     prefix = f"lstm.{direction}"
-    layers = lstm_layers({n: t.double() for n, t in weights.tensors.items() if n.startswith(prefix)}, options, direction)
+    layers = lstm_layers(
+        {n: t.double() for n, t in weights.tensors.items() if n.startswith(prefix)},
+        options,
+        direction,
+    )
     h = torch.zeros(options.n_layers, 1, options.projection_dim, dtype=torch.float64)  # [L, 1, p]
     c = torch.zeros(options.n_layers, 1, options.dim, dtype=torch.float64)  # [L, 1, d]
     for x in sentences:

@@ -81,7 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(Exit.COMPLETE)
         except OSError as error:  # storage that failed where it was not expected to; what was written before stays good
             logging.getLogger(__name__).debug("where it failed", exc_info=True)
-            print(f"{name}: {type(error).__name__}: {error}; fix this, then rerun the same command", file=sys.stderr)
+            print(
+                f"{name}: {type(error).__name__}: {error}; fix this, then rerun the same command",
+                file=sys.stderr,
+            )
             return int(Exit.BAD_LOCATION)
 
 
@@ -93,7 +96,10 @@ def _command(asked: str, arguments: list[str]) -> int:
     arguments = arguments[1:]
     beam_args: list[str] = []
     known = {name for action in subparser._actions for name in action.option_strings}
-    if command.takes_beam_options and not {name.partition("=")[0] for name in arguments if name.startswith("--")} <= known:
+    if (
+        command.takes_beam_options
+        and not {name.partition("=")[0] for name in arguments if name.startswith("--")} <= known
+    ):
         logs.configure()  # before the import: Beam talks while it is imported
         from pipeline.runners.beam_options import split_arguments
 
@@ -109,11 +115,21 @@ def _command(asked: str, arguments: list[str]) -> int:
 def _check_no_option_is_empty(leaf: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """CommandError (bad usage) for ``--model "$NOT_SET"``, which would be the default model."""
     for action in leaf._actions:
-        if action.option_strings and action.nargs is None and action.default != "" and getattr(args, action.dest, None) == "":
-            raise CommandError(Exit.BAD_USAGE, f"{action.option_strings[-1]} is empty: give a value, or leave it out")
+        if (
+            action.option_strings
+            and action.nargs is None
+            and action.default != ""
+            and getattr(args, action.dest, None) == ""
+        ):
+            raise CommandError(
+                Exit.BAD_USAGE,
+                f"{action.option_strings[-1]} is empty: give a value, or leave it out",
+            )
 
 
-def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tuple[argparse.ArgumentParser, Command]]]:
+def build_parser(
+    asked: Set[str],
+) -> tuple[argparse.ArgumentParser, dict[str, tuple[argparse.ArgumentParser, Command]]]:
     """The parser, and those of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
     parser = argparse.ArgumentParser(
         prog="elmo-store",
@@ -122,14 +138,21 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
         + "\n".join(
             line
             for group, commands in GROUPS.items()
-            for line in (f"{group}:", *(f"  {name:<8} {line}" for name, (_, line) in commands.items()))
+            for line in (
+                f"{group}:",
+                *(f"  {name:<8} {line}" for name, (_, line) in commands.items()),
+            )
         ),
         epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"elmo-store {elmo_store.__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
+    parser.add_argument(
+        "--version", action="version", version=f"elmo-store {elmo_store.__version__}"
+    )
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog
+    )
     commands: dict[str, tuple[argparse.ArgumentParser, Command]] = {}
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(
@@ -153,5 +176,8 @@ def build_parser(asked: Set[str]) -> tuple[argparse.ArgumentParser, dict[str, tu
 def _wrapped(text: str) -> str:
     """Paragraphs as wide as the terminal, as argparse has its own; those with an indented line stay as they are."""
     width = max(40, shutil.get_terminal_size().columns - 2)
-    paragraphs = [part if "\n  " in f"\n{part}" else textwrap.fill(part, width) for part in text.strip("\n").split("\n\n")]
+    paragraphs = [
+        part if "\n  " in f"\n{part}" else textwrap.fill(part, width)
+        for part in text.strip("\n").split("\n\n")
+    ]
     return "\n\n".join(paragraphs)

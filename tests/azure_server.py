@@ -31,7 +31,14 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         port = free.getsockname()[1]
     # --skipApiVersionCheck: its releases follow those of the client after a while.
     folder = str(tmp_path_factory.mktemp("azure"))
-    command = [program, "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location", folder]
+    command = [
+        program,
+        "--silent",
+        "--skipApiVersionCheck",
+        "--disableTelemetry",
+        "--location",
+        folder,
+    ]
     command += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:

@@ -23,7 +23,9 @@ def bucket_root(request: pytest.FixtureRequest, client: str) -> Root:
     if scheme == "s3":
         root = Root(f"{request.getfixturevalue('s3_url')}/{folder}")
     else:
-        options = cast(dict[str, Any], request.getfixturevalue("gcs" if scheme == "gs" else "azure"))
+        options = cast(
+            dict[str, Any], request.getfixturevalue("gcs" if scheme == "gs" else "azure")
+        )
         root = Root(f"{scheme}://elmo/{folder}", options)
     assert type(root.filesystem).__module__.startswith("elmo_store") is bool(library)
     return root

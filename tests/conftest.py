@@ -43,7 +43,9 @@ def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     tmp_path_factory.getbasetemp()  # pytest's own, which stays
     multiprocessing.util.get_temp_dir()  # removed by multiprocessing as this process ends, after ours
     with (
-        tempfile.TemporaryDirectory(prefix="elmo-store-tests-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(
+            prefix="elmo-store-tests-", ignore_cleanup_errors=True
+        ) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("TMPDIR", folder)
@@ -62,7 +64,9 @@ def shared_dir() -> Path:
     """The folder of goldens, corpus and evaluation sets (docs/development/data.md); tests that need them skip without."""
     path = data_folder()
     if not (path / "golden" / "options.json").is_file():
-        pytest.skip(f"no goldens in {path}: `python -m tests.data goldens` fetches them, or set ELMO_STORE_DATA")
+        pytest.skip(
+            f"no goldens in {path}: `python -m tests.data goldens` fetches them, or set ELMO_STORE_DATA"
+        )
     return path
 
 
@@ -85,7 +89,9 @@ def interpreted(repo_dir: Path) -> Callable[[str], str]:
     def run(program: str) -> str:
         environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(repo_dir)}
         command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=240
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

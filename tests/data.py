@@ -46,10 +46,14 @@ def unpack(wheel: Path, folder: Path) -> None:
             try:
                 contents[name] = archive.read(FIXTURES + name)
             except KeyError as error:
-                raise ValueError(f"{wheel.name} has no {FIXTURES}{name}: it is not the wheel of {PACKAGE}") from error
+                raise ValueError(
+                    f"{wheel.name} has no {FIXTURES}{name}: it is not the wheel of {PACKAGE}"
+                ) from error
             found = hashlib.sha256(contents[name]).hexdigest()
             if found != digest:
-                raise ValueError(f"{FIXTURES}{name} in {wheel.name} has the SHA-256 {found}, not {digest}: not used")
+                raise ValueError(
+                    f"{FIXTURES}{name} in {wheel.name} has the SHA-256 {found}, not {digest}: not used"
+                )
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -58,7 +62,18 @@ def unpack(wheel: Path, folder: Path) -> None:
 def fetch_goldens(folder: Path) -> None:
     """Download the wheel with pip, without its dependencies, and unpack the goldens. ValueError if that fails."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "-d", scratch, PACKAGE]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "-d",
+            scratch,
+            PACKAGE,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode != 0 or not wheels:
@@ -68,8 +83,12 @@ def fetch_goldens(folder: Path) -> None:
 
 def main() -> int:
     """Fetch; 0 where the goldens lie in their place, 3 where they could not be had."""
-    parser = argparse.ArgumentParser(prog="python -m tests.data", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("what", choices=("goldens", "where"), help="goldens = fetch them; where = print the folder")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.data", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "what", choices=("goldens", "where"), help="goldens = fetch them; where = print the folder"
+    )
     args = parser.parse_args()
     folder = data_folder()
     if args.what == "where":

@@ -23,15 +23,36 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]
     """Options of gcsfs for a server, one a session, with a bucket ``elmo``."""
     program = os.environ.get("FAKE_GCS_SERVER") or shutil.which("fake-gcs-server")
     if program is None:
-        pytest.skip("no fake-gcs-server in PATH: go install github.com/fsouza/fake-gcs-server@v1.56.1")
+        pytest.skip(
+            "no fake-gcs-server in PATH: go install github.com/fsouza/fake-gcs-server@v1.56.1"
+        )
     pytest.importorskip("gcsfs", reason="pip install '.[gcs]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url, folder = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("gcs")
     (folder / "elmo").mkdir(parents=True)
-    command = [program, "-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "filesystem"]
-    command += ["-filesystem-root", str(folder), "-public-host", f"127.0.0.1:{port}", "-external-url", url, "-log-level", "error"]
+    command = [
+        program,
+        "-scheme",
+        "http",
+        "-host",
+        "127.0.0.1",
+        "-port",
+        str(port),
+        "-backend",
+        "filesystem",
+    ]
+    command += [
+        "-filesystem-root",
+        str(folder),
+        "-public-host",
+        f"127.0.0.1:{port}",
+        "-external-url",
+        url,
+        "-log-level",
+        "error",
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(200):

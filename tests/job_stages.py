@@ -9,7 +9,14 @@ import numpy as np
 from safetensors.numpy import save
 
 from elmo_store.format.layout import INPUTS, START_STATE
-from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, encode_inputs, read_manifest
+from elmo_store.format.manifest import (
+    InputInfo,
+    Manifest,
+    ModelInfo,
+    StartStateInfo,
+    encode_inputs,
+    read_manifest,
+)
 from elmo_store.storage.root import Root
 from elmo_store.writer import write_shard
 from model.options import BiLMOptions
@@ -55,11 +62,18 @@ def count_requests() -> list[int]:
 def put_input(root: Root, first: int, stop: int, lines: int) -> None:
     """Files ``first … stop`` of the input."""
     filesystem, base = root.filesystem, root.path()
-    text = "".join(" ".join(f"word{(i * 31 + j) % 5000}" for j in range(TOKENS_A_LINE)) + "\n" for i in range(lines)).encode()
+    text = "".join(
+        " ".join(f"word{(i * 31 + j) % 5000}" for j in range(TOKENS_A_LINE)) + "\n"
+        for i in range(lines)
+    ).encode()
     if root.is_local:
         filesystem.makedirs(base, exist_ok=True)
     with ThreadPoolExecutor(WRITERS) as pool:
-        list(pool.map(lambda i: filesystem.pipe_file(f"{base}/{i:06d}.tok", text), range(first, stop)))
+        list(
+            pool.map(
+                lambda i: filesystem.pipe_file(f"{base}/{i:06d}.tok", text), range(first, stop)
+            )
+        )
 
 
 def manifest_of(root: Root) -> Manifest:
@@ -68,7 +82,10 @@ def manifest_of(root: Root) -> Manifest:
         cell_clip=3.0, proj_clip=3.0, use_skip_connections=True, projection_dim=CHANNELS, dim=16, n_layers=2, activation="relu",
         filters=((1, 8),), n_highway=1, char_embedding_dim=4,
     )  # fmt: skip
-    root.put(START_STATE, save({"h": np.zeros((2, 2, CHANNELS), np.float32), "c": np.zeros((2, 2, 16), np.float32)}))
+    root.put(
+        START_STATE,
+        save({"h": np.zeros((2, 2, CHANNELS), np.float32), "c": np.zeros((2, 2, 16), np.float32)}),
+    )
     return Manifest(
         kind="states", complete=False, model=ModelInfo("none", "sha256:" + "0" * 64, options.to_dict()), tokenizer="whitespace/1",
         start_state=StartStateInfo("zero", "0" * 64), dtype="float16", precision="float32", boundaries=False,
@@ -93,7 +110,9 @@ def read_all(root: Root, fill: Root, options: dict[str, Any]) -> None:
 
 def plan(root: Root, resumed: bool) -> tuple[list[Any], list[list[ShardTask]]]:
     outputs = list(plan_job([0], root, READ, SHARDS_PER_TASK, 32, resumed))
-    return [o.value for o in outputs if o.tag == NUMBER], [o.value for o in outputs if o.tag == SHARDS]
+    return [o.value for o in outputs if o.tag == NUMBER], [
+        o.value for o in outputs if o.tag == SHARDS
+    ]
 
 
 def plan_alone(root: Root, resumed: bool) -> tuple[int, int]:
@@ -117,7 +136,14 @@ def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequenc
         read_part = part_reader(root)
         for task in batch:
             states = np.zeros((task.n_rows, len(manifest.states), CHANNELS), np.float16)
-            write_shard(root, manifest, read_shard(read_part, task, False).rows(), states, plan_id, {"tokens": task.n_rows})
+            write_shard(
+                root,
+                manifest,
+                read_shard(read_part, task, False).rows(),
+                states,
+                plan_id,
+                {"tokens": task.n_rows},
+            )
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write, tasks))

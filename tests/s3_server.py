@@ -39,20 +39,44 @@ def server(versitygw: str | None = None, folder: Path | None = None) -> Iterator
         "AWS_CONFIG_FILE": os.devnull,  # never the user's own credentials
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-    before = {name: os.environ.get(name) for name in (*settings, "AWS_PROFILE", "AWS_SESSION_TOKEN")}
+    before = {
+        name: os.environ.get(name) for name in (*settings, "AWS_PROFILE", "AWS_SESSION_TOKEN")
+    }
     os.environ.update(settings)
     for name in before.keys() - settings.keys():
         os.environ.pop(name, None)
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "moto.server",
+        "-H",
+        "127.0.0.1",
+        "-p",
+        str(port),
+    ]
     if versitygw:
-        command = [versitygw, "--access", "test", "--secret", "test", "--port", f"127.0.0.1:{port}", "posix", str(folder)]
+        command = [
+            versitygw,
+            "--access",
+            "test",
+            "--secret",
+            "test",
+            "--port",
+            f"127.0.0.1:{port}",
+            "posix",
+            str(folder),
+        ]
         assert folder is not None
         (folder / BUCKET).mkdir(parents=True)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait(endpoint, process)
         if not versitygw:
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
+            urllib.request.urlopen(
+                urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30
+            ).close()
         yield f"s3://{BUCKET}"
     finally:
         process.terminate()
@@ -67,7 +91,9 @@ def _wait(endpoint: str, process: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + SECONDS_TO_START
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"moto_server ended with {process.returncode}: is moto[server] installed?")
+            raise RuntimeError(
+                f"moto_server ended with {process.returncode}: is moto[server] installed?"
+            )
         try:
             urllib.request.urlopen(endpoint, timeout=5).close()
             return

@@ -25,9 +25,13 @@ def test_the_folder_is_one_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert data.data_folder() == tmp_path / "cache" / "data"
 
 
-def test_goldens_are_taken_out_of_the_wheel_and_nothing_else_is(shared_dir: Path, tmp_path: Path) -> None:
+def test_goldens_are_taken_out_of_the_wheel_and_nothing_else_is(
+    shared_dir: Path, tmp_path: Path
+) -> None:
     goldens = {name: (shared_dir / "golden" / name).read_bytes() for name in data.SHA256}
-    data.unpack(wheel(tmp_path, {**goldens, "vocab_test.txt": b"not asked for"}), tmp_path / "golden")
+    data.unpack(
+        wheel(tmp_path, {**goldens, "vocab_test.txt": b"not asked for"}), tmp_path / "golden"
+    )
     assert {path.name: path.read_bytes() for path in (tmp_path / "golden").iterdir()} == goldens
 
 

@@ -20,7 +20,18 @@ from tests.store.support import token
 
 REPO = Path(__file__).resolve().parent.parent
 PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md"))]
-ROOMS = ("elmo_store", "model", "transforms", "pipeline", "deploy", "benchmarks", "tests", "examples", "docs", ".ci")
+ROOMS = (
+    "elmo_store",
+    "model",
+    "transforms",
+    "pipeline",
+    "deploy",
+    "benchmarks",
+    "tests",
+    "examples",
+    "docs",
+    ".ci",
+)
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -32,7 +43,9 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 def python_blocks(path: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return re.findall(
+        r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +57,34 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "corpus").mkdir()
     (folder / "corpus" / "a.txt").write_text("I sat on the bank of the river.\n", encoding="utf-8")
     random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
-    lines = [json.dumps({"id": f"doc-{i}", "text": [token(i + j) for j in range(20)]}) for i in range(110)]
+    lines = [
+        json.dumps({"id": f"doc-{i}", "text": [token(i + j) for j in range(20)]})
+        for i in range(110)
+    ]
     (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    arguments = ["--model", str(folder / "tiny.safetensors"), "--output", str(folder / "out/sample"), "--id-field", "id"]
-    assert main(["embed", str(folder / "in.jsonl"), *arguments, "--store", "both", "--quiet", "--shard-rows", "512"]) == 0
+    arguments = [
+        "--model",
+        str(folder / "tiny.safetensors"),
+        "--output",
+        str(folder / "out/sample"),
+        "--id-field",
+        "id",
+    ]
+    assert (
+        main(
+            [
+                "embed",
+                str(folder / "in.jsonl"),
+                *arguments,
+                "--store",
+                "both",
+                "--quiet",
+                "--shard-rows",
+                "512",
+            ]
+        )
+        == 0
+    )
     return folder
 
 
@@ -55,7 +92,15 @@ def errors_of(command: list[str], folder: Path, seconds: float = 240, **environm
     """What a command that succeeds writes to its standard error."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     settings = os.environ | {"PATH": path, "PYTHONPATH": str(REPO)} | environment
-    done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=seconds, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stderr
 
@@ -76,16 +121,23 @@ def endings(sample: Path) -> dict[str, tuple[str, str]]:
         script.write_text(BLOCKS[name], encoding="utf-8")
     runner = str(Path(__file__).with_name("docs_scripts.py"))
     assert errors_of([sys.executable, runner, *map(str, scripts.values())], sample) == ""
-    return {name: (Path(f"{path}.status").read_text(), Path(f"{path}.err").read_text()) for name, path in scripts.items()}
+    return {
+        name: (Path(f"{path}.status").read_text(), Path(f"{path}.err").read_text())
+        for name, path in scripts.items()
+    }
 
 
 # What `import apache_beam` itself writes without Google's client libraries; the command's own log drops it.
-BEAM_WITHOUT_GCP = re.compile(r"^WARNING:root:apitools not found, and bigquery client libraries .*\n", re.MULTILINE)
+BEAM_WITHOUT_GCP = re.compile(
+    r"^WARNING:root:apitools not found, and bigquery client libraries .*\n", re.MULTILINE
+)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
-def test_each_python_block_is_a_script_that_writes_no_error(name: str, endings: dict[str, tuple[str, str]]) -> None:
+def test_each_python_block_is_a_script_that_writes_no_error(
+    name: str, endings: dict[str, tuple[str, str]]
+) -> None:
     status, standard_error = endings[name]
     assert (status, BEAM_WITHOUT_GCP.sub("", standard_error)) == ("0", "")
 
@@ -99,7 +151,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_command_is_on_the_usage_page() -> None:
     usage = (REPO / "docs" / "usage.md").read_text(encoding="utf-8")
     for command in COMMANDS:
-        assert re.search(rf"^## .*\b{command}\b", usage, re.MULTILINE), f"docs/usage.md has no heading for {command}"
+        assert re.search(rf"^## .*\b{command}\b", usage, re.MULTILINE), (
+            f"docs/usage.md has no heading for {command}"
+        )
 
 
 def quoted(page: Path) -> list[str]:
@@ -112,14 +166,20 @@ def functions_by_file() -> dict[str, set[str]]:
     """The names of test functions by the name of their file, whichever folder it lies in."""
     tests: dict[str, set[str]] = {}
     for file in (REPO / "tests").rglob("test_*.py"):
-        functions = re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        functions = re.findall(
+            r"^ *(?:async )?def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
         tests.setdefault(file.name, set()).update(functions)
     return tests
 
 
 @each_page
-def test_files_and_tests_that_a_page_names_exist(page: Path, functions_by_file: dict[str, set[str]]) -> None:
-    files = {path.name for room in ROOMS for path in (REPO / room).rglob("*")} | {path.name for path in REPO.iterdir()}
+def test_files_and_tests_that_a_page_names_exist(
+    page: Path, functions_by_file: dict[str, set[str]]
+) -> None:
+    files = {path.name for room in ROOMS for path in (REPO / room).rglob("*")} | {
+        path.name for path in REPO.iterdir()
+    }
     for words in quoted(page):
         for word in words.split():
             path, _, test = word.partition("::")
@@ -128,9 +188,13 @@ def test_files_and_tests_that_a_page_names_exist(page: Path, functions_by_file: 
             elif re.fullmatch(r"[\w-]+\.(py|c|yaml|sh|toml)", path):
                 assert path in {*files, "model.py"}, f"{name_of(page)} names {path}"
             elif re.fullmatch(r"test_\w+", path):
-                assert any(path in names for names in functions_by_file.values()), f"{name_of(page)} names {path}"
+                assert any(path in names for names in functions_by_file.values()), (
+                    f"{name_of(page)} names {path}"
+                )
             if re.fullmatch(r"test_\w+", test):
-                assert test in functions_by_file.get(Path(path).name, ()), f"{name_of(page)} names {word}"
+                assert test in functions_by_file.get(Path(path).name, ()), (
+                    f"{name_of(page)} names {word}"
+                )
 
 
 # A module of ours, or a name in one; `model` is a variable on many pages.
@@ -149,7 +213,14 @@ def exists(name: str) -> bool:
     """Whether ``name`` is a module of ours, or what stands below one."""
     parts = name.split(".")
     stems = ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
-    module = next((stem for stem in stems if (REPO / f"{stem}.py").is_file() or (REPO / stem / "__init__.py").is_file()), None)
+    module = next(
+        (
+            stem
+            for stem in stems
+            if (REPO / f"{stem}.py").is_file() or (REPO / stem / "__init__.py").is_file()
+        ),
+        None,
+    )
     if module is None or not (rest := parts[module.count("/") + 1 :]):
         return module is not None or (REPO / stems[0]).is_dir()
     value = importlib.import_module(module.replace("/", "."))
@@ -165,9 +236,16 @@ OF_BEAM = {"--runner", "--parallelism", "--project", "--region"}
 
 
 @each_page
-def test_commands_and_options_that_a_page_gives_exist(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_and_options_that_a_page_gives_exist(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = [line for block in FENCE.findall(text) if not block.startswith("```python") for line in block.splitlines()]
+    lines = [
+        line
+        for block in FENCE.findall(text)
+        if not block.startswith("```python")
+        for line in block.splitlines()
+    ]
     for line in [*lines, *quoted(page)]:
         if not (match := COMMAND_LINE.match(line)) or (match[1] == "in" and line in lines):
             continue
@@ -177,7 +255,9 @@ def test_commands_and_options_that_a_page_gives_exist(page: Path, capsys: pytest
         if options:
             with pytest.raises(SystemExit):
                 main([command, *leaf, "--help"])
-            assert options <= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)), f"{name_of(page)}: {line}"
+            assert options <= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out)), (
+                f"{name_of(page)}: {line}"
+            )
 
 
 def public_names() -> Iterator[tuple[str, object]]:
@@ -189,17 +269,26 @@ def public_names() -> Iterator[tuple[str, object]]:
 
 def test_every_public_name_is_on_the_page_of_the_api() -> None:
     page = (REPO / "docs" / "api.md").read_text(encoding="utf-8")
-    listed = {*re.findall(r"^::: (\S+)$", page, re.MULTILINE), *re.findall(r"^`(elmo_store\.__version__)`", page, re.MULTILINE)}
+    listed = {
+        *re.findall(r"^::: (\S+)$", page, re.MULTILINE),
+        *re.findall(r"^`(elmo_store\.__version__)`", page, re.MULTILINE),
+    }
     assert listed == {name for name, _ in public_names()}
 
 
 def test_what_is_public_has_docstrings() -> None:
     errors = importlib.import_module("elmo_store.errors")
-    ours = [(name, value) for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__]
+    ours = [
+        (name, value)
+        for name, value in vars(errors).items()
+        if getattr(value, "__module__", "") == errors.__name__
+    ]
     for name, value in [*public_names(), *ours]:
         if inspect.isclass(value) or inspect.isfunction(value) or isinstance(value, ModuleType):
             assert inspect.getdoc(value), name
         if inspect.isclass(value):
-            members = {k: v for k, v in vars(value).items() if not k.startswith("_") and callable(v)}
+            members = {
+                k: v for k, v in vars(value).items() if not k.startswith("_") and callable(v)
+            }
             for member in members:
                 assert inspect.getdoc(getattr(value, member)), f"{name}.{member}"

@@ -5,7 +5,9 @@ from collections import defaultdict
 from pathlib import Path
 
 PACKAGES = ("benchmarks", "deploy", "elmo_store", "examples", "model", "pipeline", "transforms")
-TWICE = {"ScalarMix"}  # users import it from elmo_store, for NumPy, and from elmo_store.torch, which learns it
+TWICE = {
+    "ScalarMix"
+}  # users import it from elmo_store, for NumPy, and from elmo_store.torch, which learns it
 
 
 def test_no_class_name_stands_twice(repo_dir: Path) -> None:
@@ -16,4 +18,6 @@ def test_no_class_name_stands_twice(repo_dir: Path) -> None:
                 if isinstance(node, ast.ClassDef):
                     files[node.name].append(str(path.relative_to(repo_dir)))
     assert len(files) > 200
-    assert {name: found for name, found in files.items() if len(found) > 1 and name not in TWICE} == {}
+    assert {
+        name: found for name, found in files.items() if len(found) > 1 and name not in TWICE
+    } == {}

@@ -31,13 +31,44 @@ class Step:
 def steps(rehearse: bool) -> list[Step]:
     """In their order: what matters most comes first."""
     device, shape, tokens = ("cpu", "tiny", "400") if rehearse else ("cuda", "full", "1000000")
-    job = ("benchmarks.job", "--precision", "bfloat16", "--device", device, "--shape", shape, "--tokens", tokens, "--runs", "1")
+    job = (
+        "benchmarks.job",
+        "--precision",
+        "bfloat16",
+        "--device",
+        device,
+        "--shape",
+        shape,
+        "--tokens",
+        tokens,
+        "--runs",
+        "1",
+    )
     tests = "tests/model/engine/test_engine_cuda.py"
-    engine = ("benchmarks.engine", "--device", device, "--tokens", tokens, "--shape", "small" if rehearse else shape)
+    engine = (
+        "benchmarks.engine",
+        "--device",
+        device,
+        "--tokens",
+        tokens,
+        "--shape",
+        "small" if rehearse else shape,
+    )
     once = ("--repeats", "1", "--precision", "float32") if rehearse else ()
     few = ("--lanes", "4", "--batches", "1") if rehearse else ()
     return [
-        Step("tests", 5, ("pytest", "-n0", "-q", "-rs", tests, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))),
+        Step(
+            "tests",
+            5,
+            (
+                "pytest",
+                "-n0",
+                "-q",
+                "-rs",
+                tests,
+                *(("-k", "one_copy or on_a_gpu") if rehearse else ()),
+            ),
+        ),
         Step("engine", 5, (*engine, *once)),
         Step("job", 3, job),
         Step("job-int8", 2, (*job, "--dtype=int8")),
@@ -50,14 +81,18 @@ def run(step: Step, path: Path) -> str:
     """Run a step into a file and say in a few words how it ended; all its processes are gone after that."""
     command = [sys.executable, "-u", "-m", *step.arguments]
     with path.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             code = process.wait(60 * step.minutes)
             return "well" if code == 0 else f"FAILED with {code}"
         except subprocess.TimeoutExpired:
             return f"OUT OF TIME after {step.minutes:g} min"
         finally:
-            with suppress(ProcessLookupError):  # a step that ended may have left processes that hold the GPU
+            with suppress(
+                ProcessLookupError
+            ):  # a step that ended may have left processes that hold the GPU
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -84,7 +119,10 @@ def main() -> int:
         import torch
 
         if not torch.cuda.is_available():
-            print("no GPU here: PyTorch finds no CUDA device; --rehearse runs the same steps on the CPU", file=sys.stderr)
+            print(
+                "no GPU here: PyTorch finds no CUDA device; --rehearse runs the same steps on the CPU",
+                file=sys.stderr,
+            )
             return NO_GPU
     return 0 if run_all(steps(args.rehearse), args.out) else 1
 

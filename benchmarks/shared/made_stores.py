@@ -10,10 +10,14 @@ from tests.store import support
 
 SHORTEST, LONGEST = 8, 19  # tokens of a sentence
 PART_SENTENCES = 16_384
-POOL_ROWS = 1 << 12  # distinct rows of states, used over and over: making random numbers would take longer than writing
+POOL_ROWS = (
+    1 << 12
+)  # distinct rows of states, used over and over: making random numbers would take longer than writing
 
 
-def make_store(folder: Path, sentences: int, channels: int, *, shard_rows: int = 16_384, words: int = 20_000) -> str:
+def make_store(
+    folder: Path, sentences: int, channels: int, *, shard_rows: int = 16_384, words: int = 20_000
+) -> str:
     """The URL of a complete store in ``folder``, written if it is not there: float16, Zarr alone, 5 states a row.
 
     ``words``: of which the tokens are; another number gives another store.

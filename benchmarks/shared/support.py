@@ -38,7 +38,9 @@ def run_measured(*arguments: str) -> Measured:
     """
     began = time.perf_counter()
     peaks: dict[int, int] = {}
-    process = psutil.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = psutil.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     while process.poll() is None:
         with suppress(psutil.NoSuchProcess):
             for pid in (process.pid, *(child.pid for child in process.children(recursive=True))):
@@ -47,7 +49,9 @@ def run_measured(*arguments: str) -> Measured:
     seconds = time.perf_counter() - began
     output, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"elmo-store {' '.join(arguments)} ended with {process.returncode}:\n{output}")
+        raise RuntimeError(
+            f"elmo-store {' '.join(arguments)} ended with {process.returncode}:\n{output}"
+        )
     return Measured(seconds, sum(peaks.values()))
 
 
@@ -62,7 +66,11 @@ def peak_resident(pid: int) -> int:
 
 def machine() -> str:
     """CPU, cores and versions, for the head of a table."""
-    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if "model name" in line
+    ]
     import torch
 
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
@@ -79,7 +87,9 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_c
 
 
 def in_turns(
-    works: Mapping[K, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+    works: Mapping[K, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[K, float]:
     """Median seconds of each, all called once a round, after one round that does not count.
 
@@ -113,7 +123,9 @@ class Table:
 
     def row(self, label: str, *cells: str | float) -> None:
         """One line; counts with separators, other numbers with three digits or all before the point."""
-        values = (f"{_text(cell):>{width}}" for cell, width in zip(cells, self._widths, strict=True))
+        values = (
+            f"{_text(cell):>{width}}" for cell, width in zip(cells, self._widths, strict=True)
+        )
         print(f"{label:<{self._label_width}}{''.join(values)}", flush=True)
 
 
@@ -123,9 +135,13 @@ def _text(cell: str | float) -> str:
     return cell if isinstance(cell, str) else f"{cell:,}"
 
 
-def options_of(doc: str | None, tables: Sequence[str] = (), default: str = "all") -> argparse.ArgumentParser:
+def options_of(
+    doc: str | None, tables: Sequence[str] = (), default: str = "all"
+) -> argparse.ArgumentParser:
     """A parser whose help is the module's docstring. With ``tables`` it takes names of some of them, by default ``default``."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
     def known(name: str) -> str:
         if name not in tables:
@@ -134,5 +150,11 @@ def options_of(doc: str | None, tables: Sequence[str] = (), default: str = "all"
 
     if tables:
         chosen = list(tables) if default == "all" else [default]
-        parser.add_argument("tables", nargs="*", type=known, default=chosen, help=f"of {', '.join(tables)} (default: {default})")
+        parser.add_argument(
+            "tables",
+            nargs="*",
+            type=known,
+            default=chosen,
+            help=f"of {', '.join(tables)} (default: {default})",
+        )
     return parser

@@ -17,7 +17,9 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 SHAPES = {
     "full": BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", PUBLISHED_FILTERS, 2, 16),
     "small": BiLMOptions(3.0, 3.0, True, 128, 1024, 2, "relu", PUBLISHED_FILTERS, 1, 16),
-    "wide": BiLMOptions(3.0, 3.0, True, 512, 16, 2, "relu", ((1, 8), (2, 8)), 1, 4),  # of nothing but rows as wide as full ones
+    "wide": BiLMOptions(
+        3.0, 3.0, True, 512, 16, 2, "relu", ((1, 8), (2, 8)), 1, 4
+    ),  # of nothing but rows as wide as full ones
     "narrow": BiLMOptions(3.0, 3.0, True, 32, 64, 2, "relu", ((1, 16), (2, 16), (3, 32)), 1, 8),
     "tiny": BiLMOptions(3.0, 3.0, True, 16, 32, 2, "relu", ((1, 8), (2, 8), (3, 16)), 1, 4),
 }
@@ -30,8 +32,16 @@ Sentences = list[list[str]]
 
 def running_text() -> Iterator[list[str]]:
     """Endless tokenised sentences: held-out Wikipedia and fiction, one a line, or else made up."""
-    files = [path for name in ("wikipedia", "gutenberg") if (path := HELD_OUT / f"{name}.txt.xz").is_file()]
-    return chain.from_iterable(map(_sentences, chain.from_iterable(repeat(files)))) if files else made_up_text()
+    files = [
+        path
+        for name in ("wikipedia", "gutenberg")
+        if (path := HELD_OUT / f"{name}.txt.xz").is_file()
+    ]
+    return (
+        chain.from_iterable(map(_sentences, chain.from_iterable(repeat(files))))
+        if files
+        else made_up_text()
+    )
 
 
 def _sentences(path: Path) -> Iterator[list[str]]:
@@ -43,7 +53,9 @@ def made_up_words(types: int) -> npt.NDArray[Any]:
     """Words [types] of letters, all different, 2 to 9 characters and more."""
     random = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlcumwfgypbvk"))
-    return np.array([f"{''.join(random.choice(letters, 2 + i % 8))}{i:x}" for i in range(types)], object)
+    return np.array(
+        [f"{''.join(random.choice(letters, 2 + i % 8))}{i:x}" for i in range(types)], object
+    )
 
 
 def made_up_text(types: int = 20_000) -> Iterator[list[str]]:
@@ -67,7 +79,9 @@ def take(text: Iterator[list[str]], tokens: int) -> Sentences:
 
 def write_lines(path: Path, text: Iterator[list[str]], tokens: int) -> Path:
     """At least so many tokens, one sentence a line."""
-    path.write_text("".join(" ".join(sentence) + "\n" for sentence in take(text, tokens)), encoding="utf-8")
+    path.write_text(
+        "".join(" ".join(sentence) + "\n" for sentence in take(text, tokens)), encoding="utf-8"
+    )
     return path
 
 

@@ -26,7 +26,11 @@ TABLES: dict[str, Callable[[Path], None]] = {
 
 def main() -> None:
     parser = options_of(__doc__, [*TABLES])
-    parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where stores lie, kept for the next run (default: a temporary one)",
+    )
     args = parser.parse_args()
     print(machine(), flush=True)
     with working_folder(args.folder) as folder:

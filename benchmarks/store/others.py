@@ -24,7 +24,13 @@ from tests.s3_server import server
 WIDE_SENTENCES = 600
 CLIENT_ROUNDS, CLIENTS = 5, ("s3fs", "obstore")
 BATCH = 256
-ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("float16", "blosc"), ("int8", "none"))
+ENCODINGS = (
+    ("float32", "none"),
+    ("float16", "none"),
+    ("float16", "zstd"),
+    ("float16", "blosc"),
+    ("int8", "none"),
+)
 
 
 def clients(folder: Path) -> None:
@@ -32,16 +38,33 @@ def clients(folder: Path) -> None:
     program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
     print("versitygw on loopback" if program else "moto on loopback, which is slow itself")
     with TemporaryDirectory(dir=folder) as served, server(program, Path(served)) as bucket:
-        opened = {name: _opened(f"{bucket}/wide", folder, number) for number, name in enumerate(CLIENTS)}
+        opened = {
+            name: _opened(f"{bucket}/wide", folder, number) for number, name in enumerate(CLIENTS)
+        }
         works: dict[str, Callable[[stores.Store, Any], object]] = {
-            "64 random sentences, one call": lambda store, random: store.read_sentences(_some(store, random)),
-            "64 random sentences, one by one": lambda store, random: [store.sentence(n).read() for n in _some(store, random)],
+            "64 random sentences, one call": lambda store, random: store.read_sentences(
+                _some(store, random)
+            ),
+            "64 random sentences, one by one": lambda store, random: [
+                store.sentence(n).read() for n in _some(store, random)
+            ],
         }
         title = f"medians of {CLIENT_ROUNDS} in turns: ms, and ms of this process's processors"
-        table = Table(title, "", *(f"{name} {what}" for what in ("wall", "proc") for name in CLIENTS), label_width=44)
+        table = Table(
+            title,
+            "",
+            *(f"{name} {what}" for what in ("wall", "proc") for name in CLIENTS),
+            label_width=44,
+        )
         for label, work in works.items():
-            calls = {name: partial(work, store, np.random.default_rng(7)) for name, store in opened.items()}
-            taken = [in_turns(calls, CLIENT_ROUNDS, clock=clock) for clock in (time.perf_counter, time.process_time)]
+            calls = {
+                name: partial(work, store, np.random.default_rng(7))
+                for name, store in opened.items()
+            }
+            taken = [
+                in_turns(calls, CLIENT_ROUNDS, clock=clock)
+                for clock in (time.perf_counter, time.process_time)
+            ]
             table.row(label, *(spent[name] * 1e3 for spent in taken for name in CLIENTS))
 
 
@@ -54,7 +77,9 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
         for rel in source.list():
             root.put(rel, source.get(rel))
     store = stores.open(url, form="zarr")
-    print(f"{CLIENTS[obstore]}: {type(store.root.filesystem).__module__}")  # opened now, while the variable stands
+    print(
+        f"{CLIENTS[obstore]}: {type(store.root.filesystem).__module__}"
+    )  # opened now, while the variable stands
     return store
 
 
@@ -70,7 +95,16 @@ def encodings(folder: Path) -> None:
     for form in layout.FORMS:
         for dtype, compression in ENCODINGS:
             name = f"{form}, {dtype}, {compression}"
-            options = ["--store", form, "--dtype", dtype, "--compression", compression, "--overwrite", "--quiet"]
+            options = [
+                "--store",
+                form,
+                "--dtype",
+                dtype,
+                "--compression",
+                compression,
+                "--overwrite",
+                "--quiet",
+            ]
             run_measured("embed", str(SAMPLE), "--output", str(folder / name), *options)
             store = stores.open(folder / name)
             states = store.read() if states is None else states
@@ -79,12 +113,19 @@ def encodings(folder: Path) -> None:
 
 def _encoding(store: stores.Store, states: Any) -> tuple[float, ...]:
     m = store.manifest
-    objects = [rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard) if "/token/" not in rel]
+    objects = [
+        rel
+        for shard in range(m.sizes.shards)
+        for rel in forms.shard_objects(m, shard)
+        if "/token/" not in rel
+    ]
     n = m.shard_range(0)[1]
     rows = states[:n] if m.is_int8 else states[:n].astype(m.dtype)  # int8: encoders quantise
     numbers = np.random.default_rng(7).integers(0, len(store), BATCH)
     works: dict[str, Callable[[], object]] = {
-        "encode": lambda: forms.encode_shard(m, 0, rows, ["w"] * n, np.zeros(n, np.int64), np.zeros(n, np.int32)),
+        "encode": lambda: forms.encode_shard(
+            m, 0, rows, ["w"] * n, np.zeros(n, np.int64), np.zeros(n, np.int32)
+        ),
         "scan": lambda: [batch.states.max() for batch in store.batches(BATCH)],
         "many": lambda: store.read_sentences(numbers),
     }

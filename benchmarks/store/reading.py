@@ -22,7 +22,10 @@ from elmo_store.torch.dataset import padded
 
 SENTENCES, SAMPLES, BATCH, LOADED_BATCH, ROUNDS = 50_000, 3_200, 64, 32, 7
 LOADED, LOADED_STORES, LOADER_SENTENCES, LOADER_ROUNDS = 100_000, (1, 30), 12_800, 5
-IN_MEMBERS, MEMBER_WORDS = 90_000, 100  # sentences; words differ by member, and are few since each makes its own
+IN_MEMBERS, MEMBER_WORDS = (
+    90_000,
+    100,
+)  # sentences; words differ by member, and are few since each makes its own
 Works = dict[str, Callable[[], object]]
 
 
@@ -37,9 +40,12 @@ class Reader(NamedTuple):
         """`SAMPLES` random sentences one by one, and `BATCH` a call; a scan."""
         random = np.random.default_rng(7)
         return {
-            "one by one": lambda: [self.one(number) for number in random.integers(0, n_sentences, SAMPLES).tolist()],
+            "one by one": lambda: [
+                self.one(number) for number in random.integers(0, n_sentences, SAMPLES).tolist()
+            ],
             f"{BATCH} a call": lambda: [
-                self.many(numbers) for numbers in random.integers(0, n_sentences, (SAMPLES // BATCH, BATCH)).tolist()
+                self.many(numbers)
+                for numbers in random.integers(0, n_sentences, (SAMPLES // BATCH, BATCH)).tolist()
             ],
             "scan": lambda: [rows.view(np.int16).max() for rows in self.scan()],
         }
@@ -50,7 +56,9 @@ def of_store(store: stores.Store) -> Reader:
     return Reader(
         lambda number: store.sentence(number).read(),
         store.read_sentences,
-        lambda: (batch.states.transpose(1, 0, 2) for batch in store.batches(BATCH)),  # as they lie in memory
+        lambda: (
+            batch.states.transpose(1, 0, 2) for batch in store.batches(BATCH)
+        ),  # as they lie in memory
     )
 
 
@@ -77,7 +85,9 @@ def arrow_rows(folder: Path, rows: Any, starts: Any, **columns: Any) -> Any:
     import datasets
 
     if not folder.exists():
-        lists = pa.LargeListArray.from_arrays(np.asarray(starts) * rows[0].size, pa.array(np.asarray(rows).reshape(-1)))
+        lists = pa.LargeListArray.from_arrays(
+            np.asarray(starts) * rows[0].size, pa.array(np.asarray(rows).reshape(-1))
+        )
         datasets.Dataset(pa.table({**columns, "states": lists})).save_to_disk(folder)
     return datasets.load_from_disk(str(folder))
 
@@ -87,9 +97,18 @@ def of_arrow(folder: Path, rows: Any, starts: Any) -> Reader:
     table = arrow_rows(folder, rows, starts).with_format("arrow")
 
     def read(key: int | slice | list[int]) -> Any:
-        return np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table[key].column("states").chunks])
+        return np.concatenate(
+            [
+                chunk.flatten().to_numpy(zero_copy_only=False)
+                for chunk in table[key].column("states").chunks
+            ]
+        )
 
-    return Reader(read, read, lambda: (read(slice(first, first + BATCH)) for first in range(0, len(table), BATCH)))
+    return Reader(
+        read,
+        read,
+        lambda: (read(slice(first, first + BATCH)) for first in range(0, len(table), BATCH)),
+    )
 
 
 def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
@@ -100,11 +119,18 @@ def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
     if not Path(path).exists():
         offsets = np.asarray(starts, np.int64) * rows[0].nbytes
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
-        lance.write_dataset(pa.table({"states": pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)}), path)
+        lance.write_dataset(
+            pa.table(
+                {"states": pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)}
+            ),
+            path,
+        )
     data = lance.dataset(path)
 
     def read(numbers: list[int]) -> Any:
-        return np.frombuffer(data.take(numbers, columns=["states"])["states"].chunk(0).buffers()[2], np.float16)
+        return np.frombuffer(
+            data.take(numbers, columns=["states"])["states"].chunk(0).buffers()[2], np.float16
+        )
 
     def scan() -> Iterable[Any]:
         for batch in data.to_batches(batch_size=BATCH):
@@ -132,14 +158,27 @@ def reading(folder: Path) -> None:
         readers |= {"Hugging Face datasets": of_arrow(folder / f"arrow-{channels}", rows, starts)}
         if find_spec("lance") is not None:
             readers["Lance"] = of_lance(folder / f"rows-{channels}", rows, starts)
-        works = {(name, what): work for name, own in readers.items() for what, work in own.works(SENTENCES).items()}
+        works = {
+            (name, what): work
+            for name, own in readers.items()
+            for what, work in own.works(SENTENCES).items()
+        }
         taken = in_turns(works, ROUNDS, clock=time.process_time)
-        amounts = {"one by one": SAMPLES, f"{BATCH} a call": SAMPLES // BATCH * BATCH, "scan": SENTENCES}
+        amounts = {
+            "one by one": SAMPLES,
+            f"{BATCH} a call": SAMPLES // BATCH * BATCH,
+            "scan": SENTENCES,
+        }
         columns = [column for what in amounts for column in (what, "of memmap")]
-        table = Table(f"{SENTENCES:,} sentences of 5 x {channels}, sentences/s of CPU time", "reader", *columns)
+        table = Table(
+            f"{SENTENCES:,} sentences of 5 x {channels}, sentences/s of CPU time",
+            "reader",
+            *columns,
+        )
         for name in readers:
             rates = (
-                (n / taken[name, what], f"{taken['np.memmap', what] / taken[name, what]:.2f}") for what, n in amounts.items()
+                (n / taken[name, what], f"{taken['np.memmap', what] / taken[name, what]:.2f}")
+                for what, n in amounts.items()
             )
             table.row(name, *(cell for pair in rates for cell in pair))
         for_training(store)
@@ -148,7 +187,10 @@ def reading(folder: Path) -> None:
 def for_training(store: stores.Store) -> None:
     """What PyTorch's datasets give, without text, beside the store itself, in turns; all of them copy rows."""
     data, random = SentenceDataset(store, text=False), np.random.default_rng(7)
-    stream, whole = SentenceStream(store, text=False, batch_sentences=BATCH), Sentences(store.read_sentences)
+    stream, whole = (
+        SentenceStream(store, text=False, batch_sentences=BATCH),
+        Sentences(store.read_sentences),
+    )
 
     def calls(n: int, sentences: int) -> Iterable[list[int]]:
         numbers = random.integers(0, SENTENCES, n).tolist()
@@ -182,9 +224,21 @@ def for_training(store: stores.Store) -> None:
         ]),
     ]  # fmt: skip
     title = f"datasets of 5 x {store.channels} beside the store: random sentences; a scan in their order, copied one by one"
-    table = Table(title, "sentences/s of CPU time", "dataset", "the store", "ratio", "PyTorch's own", label_width=36)
+    table = Table(
+        title,
+        "sentences/s of CPU time",
+        "dataset",
+        "the store",
+        "ratio",
+        "PyTorch's own",
+        label_width=36,
+    )
     for kind, n, items in kinds:
-        taken = in_turns({i: partial(_drained, work) for i, work in enumerate(items)}, ROUNDS, clock=time.process_time)
+        taken = in_turns(
+            {i: partial(_drained, work) for i, work in enumerate(items)},
+            ROUNDS,
+            clock=time.process_time,
+        )
         ratios = [f"{taken[1] / taken[i]:.2f}" if i in taken else "" for i in (0, 2)]
         table.row(kind, n / taken[0], n / taken[1], *ratios)
 
@@ -208,16 +262,32 @@ class Sentences(Dataset[Any]):
 
 def arrow_sentences(folder: Path, store: stores.Store, rows: Any, starts: Any) -> Sentences:
     """Sentences and their tokens of Hugging Face datasets."""
-    table = arrow_rows(folder, rows, starts, tokens=store.sentences(columns=["tokens"])["tokens"]).with_format("numpy")
-    return Sentences(lambda number: table[number]["states"].reshape(-1, *rows.shape[1:]))  # the row is read with its tokens
+    table = arrow_rows(
+        folder, rows, starts, tokens=store.sentences(columns=["tokens"])["tokens"]
+    ).with_format("numpy")
+    return Sentences(
+        lambda number: table[number]["states"].reshape(-1, *rows.shape[1:])
+    )  # the row is read with its tokens
 
 
 def loader(folder: Path) -> None:
     """A shuffled DataLoader of 32, with the text and without."""
     title = "DataLoader of 32, shuffled, 5 x 16: sentences/s"
-    table = Table(title, "sentences, workers", "with text", "without", "ratio", "memmap", "datasets", label_width=22)
+    table = Table(
+        title,
+        "sentences, workers",
+        "with text",
+        "without",
+        "ratio",
+        "memmap",
+        "datasets",
+        label_width=22,
+    )
     for n_stores in LOADED_STORES:
-        made = [stores.open(make_store(folder, LOADED, 16, words=20_000 + number)) for number in range(n_stores)]
+        made = [
+            stores.open(make_store(folder, LOADED, 16, words=20_000 + number))
+            for number in range(n_stores)
+        ]
         store, others = made[0], dict[str, Any]()
         if n_stores == 1:
             rows, starts = mapped_rows(folder, store)
@@ -227,34 +297,71 @@ def loader(folder: Path) -> None:
             store = stores.open(folder / "loaded")
         else:
             collect(str(folder / "together"), made)
-            store = stores.open(folder / "together").slice(0, n_stores * LOADED).write(folder / "loaded")
-        store.texts(range(0, len(store), 64))  # what is read once stays in memory, also of workers that are forked
+            store = (
+                stores.open(folder / "together")
+                .slice(0, n_stores * LOADED)
+                .write(folder / "loaded")
+            )
+        store.texts(
+            range(0, len(store), 64)
+        )  # what is read once stays in memory, also of workers that are forked
         data = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)} | others
         for workers in (0, 2):
-            taken = in_turns({name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS)
+            taken = in_turns(
+                {name: partial(_load, own, workers) for name, own in data.items()}, LOADER_ROUNDS
+            )
             rates = {name: LOADER_SENTENCES / seconds for name, seconds in taken.items()}
             row = rates["text"], rates["none"], f"{rates['text'] / rates['none']:.2f}"
-            table.row(f"{len(store):,}, {workers}", *row, *(rates.get(name, "") for name in ("memmap", "datasets")))
+            table.row(
+                f"{len(store):,}, {workers}",
+                *row,
+                *(rates.get(name, "") for name in ("memmap", "datasets")),
+            )
 
 
 def _load(data: Any, workers: int) -> None:
     chosen = np.random.default_rng().integers(0, len(data), LOADER_SENTENCES).tolist()
-    together = collate if isinstance(data, SentenceDataset) else lambda items: padded(list(map(torch.from_numpy, items)))
-    _drained(lambda: DataLoader(data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together))
+    together = (
+        collate
+        if isinstance(data, SentenceDataset)
+        else lambda items: padded(list(map(torch.from_numpy, items)))
+    )
+    _drained(
+        lambda: DataLoader(
+            data, LOADED_BATCH, sampler=chosen, num_workers=workers, collate_fn=together
+        )
+    )
 
 
 def members(folder: Path) -> None:
     """A collection beside one store of the same sentences."""
     for n_members in (100, 1000):
-        url, made = str(folder / f"collection-{n_members}"), partial(make_store, folder, channels=64, shard_rows=4096)
-        collect(url, [stores.open(made(IN_MEMBERS // n_members, words=MEMBER_WORDS + i)) for i in range(n_members)])
+        url, made = (
+            str(folder / f"collection-{n_members}"),
+            partial(make_store, folder, channels=64, shard_rows=4096),
+        )
+        collect(
+            url,
+            [
+                stores.open(made(IN_MEMBERS // n_members, words=MEMBER_WORDS + i))
+                for i in range(n_members)
+            ],
+        )
         works: dict[tuple[str, str], Callable[[], object]] = {}
         for name, at in {"store": made(IN_MEMBERS), "members": url}.items():
             store = stores.open(at)
             works[name, "open"] = partial(stores.open, at)
-            works |= {(name, what): work for what, work in of_store(store).works(len(store)).items()}
+            works |= {
+                (name, what): work for what, work in of_store(store).works(len(store)).items()
+            }
         taken = in_turns(works, ROUNDS, clock=time.process_time)
-        table = Table(f"{n_members} members beside one store, 5 x 64, ms of CPU time", "", "store", "members", "ratio")
+        table = Table(
+            f"{n_members} members beside one store, 5 x 64, ms of CPU time",
+            "",
+            "store",
+            "members",
+            "ratio",
+        )
         for what in dict.fromkeys(what for _, what in works):
             one, many = taken["store", what] * 1e3, taken["members", what] * 1e3
             table.row(what, one, many, f"{many / one:.2f}")

@@ -21,9 +21,16 @@ PROVISION_SECONDS = 60.0
 
 def arguments_of(argv: Sequence[str]) -> tuple[str, str]:
     """Worker id and provision endpoint; what else an engine says is left alone (older ones repeat every endpoint)."""
-    parser = argparse.ArgumentParser(prog="elmo-store-worker", description="A Beam worker of a cluster; started by its engine.")
+    parser = argparse.ArgumentParser(
+        prog="elmo-store-worker", description="A Beam worker of a cluster; started by its engine."
+    )
     parser.add_argument("--id", required=True, help="the worker's name, given by the engine")
-    parser.add_argument("--provision_endpoint", required=True, metavar="HOST:PORT", help="the engine's provision service")
+    parser.add_argument(
+        "--provision_endpoint",
+        required=True,
+        metavar="HOST:PORT",
+        help="the engine's provision service",
+    )
     known, _ = parser.parse_known_args(list(argv))
     return known.id, known.provision_endpoint
 
@@ -38,7 +45,10 @@ def provisioned(worker_id: str, endpoint: str) -> Any:
         request = beam_provision_api_pb2.GetProvisionInfoRequest()
         # The server tells the workers that it serves apart by this entry.
         reply = stub.GetProvisionInfo(
-            request, metadata=[("worker_id", worker_id)], timeout=PROVISION_SECONDS, wait_for_ready=True
+            request,
+            metadata=[("worker_id", worker_id)],
+            timeout=PROVISION_SECONDS,
+            wait_for_ready=True,
         )
     return reply.info
 
@@ -78,8 +88,13 @@ def connect_first() -> None:
     def connected(capabilities: Any, descriptor: Any, state: Any, channels: Any, *more: Any) -> Any:
         check_versions()
         for transform in descriptor.transforms.values():
-            if transform.spec.urn in (bundle_processor.DATA_INPUT_URN, bundle_processor.DATA_OUTPUT_URN):
-                channels.create_data_channel(beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload))
+            if transform.spec.urn in (
+                bundle_processor.DATA_INPUT_URN,
+                bundle_processor.DATA_OUTPUT_URN,
+            ):
+                channels.create_data_channel(
+                    beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload)
+                )
         return beams(capabilities, descriptor, state, channels, *more)
 
     bundle_processor.BundleProcessor = connected  # type: ignore[assignment, misc]

@@ -20,7 +20,9 @@ OPENED = (
     "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
     "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
-MANIFEST_BYTES = 72  # the longest line of a jar's manifest, its end not counted (JAR File Specification)
+MANIFEST_BYTES = (
+    72  # the longest line of a jar's manifest, its end not counted (JAR File Specification)
+)
 
 
 def job_server_jar(target: Path, engine: str, jars: Sequence[Path]) -> Path:

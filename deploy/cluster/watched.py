@@ -51,14 +51,19 @@ def _watch(work: Callable[[], None], engine: int, started: int) -> int:
         introduced = stream.read()  # until the worker has said which job it works for, or is dead
     _, waited, usage = os.wait4(child, 0)
     status = os.waitstatus_to_exitcode(waited)
-    died = status < 0 or status == BROKEN_EXIT  # other codes are Beam's, which raises them itself or lost its engine
+    died = (
+        status < 0 or status == BROKEN_EXIT
+    )  # other codes are Beam's, which raises them itself or lost its engine
     if died:
         end_executor(engine)  # before it tries again, which takes milliseconds
     if died and introduced and not os.fork():  # a process of its own: the engine need not wait
         from transforms.runtime.ended import WorkerEnd, put_end
 
         seconds, peak_bytes = time.monotonic() - began, usage.ru_maxrss * 1024
-        put_end(introduced, WorkerEnd(socket.gethostname(), child, status, seconds, peak_bytes, time.time()))
+        put_end(
+            introduced,
+            WorkerEnd(socket.gethostname(), child, status, seconds, peak_bytes, time.time()),
+        )
     return _exit_status(waited)
 
 

@@ -45,7 +45,9 @@ def command_of(arguments: Sequence[str]) -> list[str]:
         elif value:  # an optional parameter that was left empty in the console
             command.append(f"{ours[name].option_strings[-1]}={value}")
     if not inputs:
-        raise ValueError("the parameter input is missing: files, folders or globs, with commas between them")
+        raise ValueError(
+            "the parameter input is missing: files, folders or globs, with commas between them"
+        )
     return ["embed", *inputs, *dict.fromkeys(command)]
 
 

@@ -59,13 +59,19 @@ class VerifyReport:
             return
         missing = [fault for fault in self.faults if fault.missing]
         shown = (missing or list(self.faults))[:FAULTS_SHOWN]
-        more = f"\n… and {len(self.faults) - len(shown)} more" if len(self.faults) > len(shown) else ""
+        more = (
+            f"\n… and {len(self.faults) - len(shown)} more" if len(self.faults) > len(shown) else ""
+        )
         text = "\n".join(fault.text for fault in shown)
         error = ShardMissingError if missing else ShardCorruptError
-        raise error(f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}")
+        raise error(
+            f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}"
+        )
 
 
-def verify(store: StoreReader, *, quick: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
+def verify(
+    store: StoreReader, *, quick: bool = False, progress: Callable[[int], None] | None = None
+) -> VerifyReport:
     """Check all of a complete store, or of each member of a collection.
 
     Args:
@@ -78,9 +84,14 @@ def verify(store: StoreReader, *, quick: bool = False, progress: Callable[[int],
     StoreReplacedError if another store takes this one's place meanwhile.
     """
     if not store.manifest.complete:
-        raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
+        raise StoreError(
+            f"{store.url} is not complete: run its job again to continue it, then verify it"
+        )
     unopened: list[StoreError] = []
-    reports = [_Check(held.store, progress or (lambda _: None), quick).run() for held in store.held(unopened)]
+    reports = [
+        _Check(held.store, progress or (lambda _: None), quick).run()
+        for held in store.held(unopened)
+    ]
     summed = ("shards", "objects", "bytes", "sentences", "by_size")
     sums = {name: sum(getattr(report, name) for report in reports) for name in summed}
     faults = [Fault(str(error), isinstance(error, ShardMissingError)) for error in unopened]
@@ -107,13 +118,20 @@ class _Check:
             tables = self._markers(pool, IdsMarker, marked(self._root, layout.IDS))
             named: list[AnyMarker] = [*shards, *groups, *tables]
             records = [record for marker in named for record in marker.objects]
-            self._compare(pool, [stamped for marker in named for stamped in stamped_objects(marker)])
+            self._compare(
+                pool, [stamped for marker in named for stamped in stamped_objects(marker)]
+            )
         self._check_counts(groups)
         for name, markers in (("shards", shards), ("parts", groups), ("ids", tables)):
             wanted, actual = getattr(m.checksums, name), checksum(markers)
             if actual != wanted:
-                self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
-        self._check_strays({record.path for record in (*records, *m.objects)} | set(map(path_of, named)))
+                self._wrong(
+                    layout.MANIFEST,
+                    f"gives the checksum {wanted} for its {name}, their markers give {actual}",
+                )
+        self._check_strays(
+            {record.path for record in (*records, *m.objects)} | set(map(path_of, named))
+        )
         self._root.confirm(now=True)  # otherwise these are faults of two stores
         sizes = (m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, self._by_size)
         return VerifyReport(*sizes, tuple(self._faults))
@@ -127,9 +145,15 @@ class _Check:
         written = {shard for shard in marked(self._root, layout.SHARDS) if shard < n}
         without = n - len(written)
         if without > FAULTS_AT_MOST:
-            self._wrong(layout.SHARDS, f"has {len(written):,} markers, the manifest says {n:,} shards", missing=True)
+            self._wrong(
+                layout.SHARDS,
+                f"has {len(written):,} markers, the manifest says {n:,} shards",
+                missing=True,
+            )
             without = FAULTS_SHOWN
-        return sorted([*written, *islice((shard for shard in range(n) if shard not in written), without)])
+        return sorted(
+            [*written, *islice((shard for shard in range(n) if shard not in written), without)]
+        )
 
     def _markers(self, pool: Any, kind: type[M], numbers: Iterable[int]) -> list[M]:
         """The markers of these numbers that can be read; a fault for each of the others."""
@@ -167,22 +191,41 @@ class _Check:
     def _compare_stamps(self, stamped: Sequence[tuple[ObjectRecord, str]]) -> None:
         """Faults of objects that were put anew; of a copied store, all of whose objects were, only sizes are compared."""
         pairs = [
-            (record.path, stamp, self._listed[record.path].stamp) for record, stamp in stamped if record.path in self._listed
+            (record.path, stamp, self._listed[record.path].stamp)
+            for record, stamp in stamped
+            if record.path in self._listed
         ]
-        known = [(path, comparable(put), comparable(now)) for path, put, now in pairs if put and now]
+        known = [
+            (path, comparable(put), comparable(now)) for path, put, now in pairs if put and now
+        ]
         replaced = [path for path, put, now in known if put != now]
         if len(replaced) == len(known):
             self._by_size += len(stamped)
             return
         self._by_size += len(stamped) - len(known)
-        self._faults += [Fault(f"{self._root.url(path)} was replaced after its marker was put") for path in replaced]
+        self._faults += [
+            Fault(f"{self._root.url(path)} was replaced after its marker was put")
+            for path in replaced
+        ]
 
     def _check_counts(self, groups: Sequence[PartGroupMarker]) -> None:
         parts = [part for marker in groups for part in marker.parts]
-        found = (len(parts), sum(part.n_sentences for part in parts), sum(part.n_rows for part in parts))
-        wanted = (self._manifest.sizes.parts, self._manifest.sizes.sentences, self._manifest.sizes.rows)
+        found = (
+            len(parts),
+            sum(part.n_sentences for part in parts),
+            sum(part.n_rows for part in parts),
+        )
+        wanted = (
+            self._manifest.sizes.parts,
+            self._manifest.sizes.sentences,
+            self._manifest.sizes.rows,
+        )
         if found != wanted:
-            self._wrong(layout.PART_GROUPS, f"names {found} parts, sentences and rows, the manifest {wanted}", missing=True)
+            self._wrong(
+                layout.PART_GROUPS,
+                f"names {found} parts, sentences and rows, the manifest {wanted}",
+                missing=True,
+            )
 
     def _check_strays(self, known: set[str]) -> None:
         """Objects where only named ones may stand, such as those of a lost marker. What stands elsewhere is not ours."""

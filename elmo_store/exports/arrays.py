@@ -55,13 +55,21 @@ def write_tar(work: Work, paths: Sequence[str], sentences: range) -> None:
     with open(paths[0], "wb") as file:
         for block in work.blocks(sentences, fields=True):
             fields = (
-                block.fields.to_pylist() if block.fields is not None and block.fields.num_columns else [{}] * len(block.records)
+                block.fields.to_pylist()
+                if block.fields is not None and block.fields.num_columns
+                else [{}] * len(block.records)
             )
             for record, kept, (_, vectors) in zip(block.records, fields, block, strict=True):
                 facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens} | kept
-                text = json.dumps(facts, ensure_ascii=False, default=lambda day: day.isoformat()).encode("utf-8", "surrogatepass")
+                text = json.dumps(
+                    facts, ensure_ascii=False, default=lambda day: day.isoformat()
+                ).encode("utf-8", "surrogatepass")
                 _put_member(file, f"{record.index:09d}.json", text)
-                _put_member(file, f"{record.index:09d}.npy", _npy(vectors[0] if work.vectors.single else vectors))
+                _put_member(
+                    file,
+                    f"{record.index:09d}.npy",
+                    _npy(vectors[0] if work.vectors.single else vectors),
+                )
         file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
 
 
@@ -82,7 +90,9 @@ def write_safetensors(work: Work, paths: Sequence[str], sentences: range) -> Non
     tokens = work.store.table(sentences, ["tokens"])["tokens"].combine_chunks().flatten()
     text = [token.encode("utf-8", "surrogatepass") for token in tokens.to_pylist()]
     sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes, sum(map(len, text))]
-    header_bytes = -(-len(_tensors_header(work, sentences, offsets, [*sizes[:3], _MOST_BYTES])) // 8) * 8
+    header_bytes = (
+        -(-len(_tensors_header(work, sentences, offsets, [*sizes[:3], _MOST_BYTES])) // 8) * 8
+    )
     with open(paths[0], "wb") as file:
         file.write(header_bytes.to_bytes(8, "little"))
         file.write(_tensors_header(work, sentences, offsets, sizes).ljust(header_bytes))
@@ -95,14 +105,20 @@ def write_safetensors(work: Work, paths: Sequence[str], sentences: range) -> Non
 
 def _tensors_header(work: Work, sentences: range, offsets: Int64, sizes: Sequence[int]) -> bytes:
     n_rows, vectors = int(offsets[-1]), work.vectors
-    shape = [n_rows, vectors.width] if vectors.single else [n_rows, len(vectors.names), vectors.width]
+    shape = (
+        [n_rows, vectors.width] if vectors.single else [n_rows, len(vectors.names), vectors.width]
+    )
     tensors = {
         "sentence_start": ("I64", [len(offsets)]),
         "token_start": ("I64", [n_rows + 1]),
         "vectors" if vectors.single else "layers": (TENSOR_TYPES[work.settings.dtype], shape),
         "token_bytes": ("U8", [sizes[-1]]),
     }
-    metadata = {"first_sentence": str(sentences.start), "sentences": str(len(sentences)), "names": json.dumps(vectors.names)}
+    metadata = {
+        "first_sentence": str(sentences.start),
+        "sentences": str(len(sentences)),
+        "names": json.dumps(vectors.names),
+    }
     header: dict[str, Any] = {"__metadata__": metadata}
     start = 0
     for (name, (dtype, of)), size in zip(tensors.items(), sizes, strict=True):
@@ -115,7 +131,9 @@ def write_arrow(work: Work, paths: Sequence[str], sentences: range) -> None:
     """One row per sentence; or what `datasets` reads beside the rows: the columns' types, the files' names."""
     name = os.path.basename(paths[0])
     if name in work.settings.form.tables:
-        Path(paths[0]).write_bytes(encoded_json(_dataset_state(work) if name == "state.json" else _dataset_info(work)))
+        Path(paths[0]).write_bytes(
+            encoded_json(_dataset_state(work) if name == "state.json" else _dataset_info(work))
+        )
         return
     vector = pa.list_(pa.list_(pa.from_numpy_dtype(work.settings.dtype), work.vectors.width))
     columns = [("sentence", pa.int64()), ("id", pa.string()), ("tokens", pa.list_(pa.string()))]
@@ -133,10 +151,18 @@ def _record_batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
         pa.array([record.id for record in block.records], pa.string()),
         pa.array([record.tokens for record in block.records], pa.list_(pa.string())),
     ]
-    columns += [column.combine_chunks() for column in block.fields.columns] if block.fields is not None else []
+    columns += (
+        [column.combine_chunks() for column in block.fields.columns]
+        if block.fields is not None
+        else []
+    )
     width = block.values.shape[2]
     for values in block.values:  # [rows, width], taken as it lies
-        columns.append(pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)))
+        columns.append(
+            pa.ListArray.from_arrays(
+                offsets, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)
+            )
+        )
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -147,10 +173,17 @@ def _dataset_info(work: Work) -> dict[str, Any]:
         return {"dtype": dtype, "_type": "Value"}
 
     row = {"feature": value(work.settings.dtype), "length": work.vectors.width, "_type": "Sequence"}
-    columns = {"sentence": value("int64"), "id": value("string"), "tokens": {"feature": value("string"), "_type": "Sequence"}}
+    columns = {
+        "sentence": value("int64"),
+        "id": value("string"),
+        "tokens": {"feature": value("string"), "_type": "Sequence"},
+    }
     fields = {name: _feature(field.column.type) for name, field in work.store.fields.items()}
     vectors = {name: {"feature": row, "_type": "Sequence"} for name in work.vectors.names}
-    return {"description": "Written by elmo-store export", "features": {**columns, **fields, **vectors}}
+    return {
+        "description": "Written by elmo-store export",
+        "features": {**columns, **fields, **vectors},
+    }
 
 
 def _feature(kind: pa.DataType) -> Any:
@@ -164,7 +197,9 @@ def _feature(kind: pa.DataType) -> Any:
 
 
 def _dataset_state(work: Work) -> dict[str, Any]:
-    job = json.dumps([own_sha256(work.store.manifest.to_json()), asdict(work.settings)], sort_keys=True)
+    job = json.dumps(
+        [own_sha256(work.store.manifest.to_json()), asdict(work.settings)], sort_keys=True
+    )
     return {
         "_data_files": [{"filename": name} for name in work.files if name.endswith(".arrow")],
         "_fingerprint": hashlib.sha256(job.encode()).hexdigest()[:16],

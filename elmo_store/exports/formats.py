@@ -29,7 +29,9 @@ class Format:
     what: str  # one line of help
     writer: str
     files: str = ""  # names of a folder's files, with places for their number and count; "" of a format that is one file
-    tables: tuple[str, ...] = ()  # names of the files of a folder that describe all others; they are written last
+    tables: tuple[
+        str, ...
+    ] = ()  # names of the files of a folder that describe all others; they are written last
     one_vector: bool = False  # a token has one vector: a mix, or the top or average layer
     by_document: bool = False  # sentences are kept by document
     layers_last: bool = False  # a dataset's layers are its last axis
@@ -63,7 +65,9 @@ KNOWN: Mapping[str, Format] = {
         "Parquet, one row per sentence or document", "pooled.write_pooled", "vectors/part-{:05d}-of-{:05d}.parquet"
     ),
 }  # fmt: skip
-FORMATS: Mapping[str, Format] = {name: form for name, form in KNOWN.items() if name != POOLED}  # of `elmo-store export`
+FORMATS: Mapping[str, Format] = {
+    name: form for name, form in KNOWN.items() if name != POOLED
+}  # of `elmo-store export`
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,9 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
     known_values = {"layers": (*LAYERS, None), "per": PER, "dtype": ("float16", "float32")}
     for option, known in known_values.items():
         if (value := getattr(settings, option)) not in known:
-            raise StoreError(f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
+            raise StoreError(
+                f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}"
+            )
     if name == POOLED:
         if settings.pool not in POOLS:
             raise StoreError(f"pool is {settings.pool!r}: known are {', '.join(POOLS)}")
@@ -116,17 +122,23 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
             raise StoreError("--layer-norm applies only to mixes: add --weights")
         return settings
     if settings.pool or settings.weights or settings.layer_norm:
-        raise StoreError(f"pool, weights and layer_norm are not for {name}: mix the store first, then export the mix")
+        raise StoreError(
+            f"pool, weights and layer_norm are not for {name}: mix the store first, then export the mix"
+        )
     if settings.dtype != "float32" and not form.folder:
         others = ", ".join(other for other, its in FORMATS.items() if its.folder)
         raise StoreError(f"{name} is read as float32: leave --dtype out, or take {others}")
     if mixed:
         if settings.layers is not None:
-            raise StoreError(f"a mix defines the weight of each layer: leave --layers {settings.layers} out")
+            raise StoreError(
+                f"a mix defines the weight of each layer: leave --layers {settings.layers} out"
+            )
         return settings
     if name == "tfhub" and settings.layers is not None:
         raise StoreError("tfhub's names are of all layers: leave --layers out")
     layers = settings.layers or ("average" if form.one_vector else "all")
     if form.one_vector and layers == "all":
-        raise StoreError(f"{name} has one vector per token: give --layers top or average, or mix the store first")
+        raise StoreError(
+            f"{name} has one vector per token: give --layers top or average, or mix the store first"
+        )
     return replace(settings, layers=layers)

@@ -26,12 +26,17 @@ REMEDY = "embed the text with ids DOCUMENT:0, DOCUMENT:1, …"
 def write_allennlp(work: Work, paths: Sequence[str], sentences: range) -> None:
     """Datasets by number, [L+1, n, 2p], or [n, 2p] of one vector per token; sentence_to_index."""
     part = 0 if work.vectors.single else slice(None)
-    items = ((str(record.index), record.text, vectors[part]) for record, vectors in _records(work, sentences))
+    items = (
+        (str(record.index), record.text, vectors[part])
+        for record, vectors in _records(work, sentences)
+    )
     with h5py.File(paths[0], "w") as file:
         write_sentences(file, items, index=True)
 
 
-def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]], *, index: bool) -> None:
+def write_sentences(
+    file: h5py.File, sentences: Iterable[tuple[str, str, Array]], *, index: bool
+) -> None:
     """Datasets as `allennlp elmo` writes them: name, text and vectors of each; with ``index`` also sentence_to_index.
 
     StoreError for a name that HDF5 can't hold, has already, or has as a group.
@@ -43,7 +48,9 @@ def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]]
                 raise ValueError('NUL ends a name, and "." is the group that it stands in')
             file.create_dataset(name, data=vectors)
         except (ValueError, TypeError) as error:
-            raise StoreError(f"{name!r} can't name a dataset in HDF5 ({error}): give the sentence another name") from error
+            raise StoreError(
+                f"{name!r} can't name a dataset in HDF5 ({error}): give the sentence another name"
+            ) from error
         if text:
             numbers[text] = name  # the last of several wins
     if index:
@@ -54,7 +61,9 @@ def write_sentences(file: h5py.File, sentences: Iterable[tuple[str, str, Array]]
 def write_all_layers(work: Work, paths: Sequence[str], sentences: range) -> None:
     """Datasets by number or by document, [K, n, 2p], or [n, 2p, K] where the format's layers come last."""
     form = work.settings.form
-    names = keys_of(work.store, work.settings.format) if form.by_document else list(map(str, sentences))
+    names = (
+        keys_of(work.store, work.settings.format) if form.by_document else list(map(str, sentences))
+    )
     items = (
         (names[number], "", vectors.transpose(1, 2, 0) if form.layers_last else vectors)
         for block in work.blocks(sentences, text=False)
@@ -79,7 +88,11 @@ def keys_of(store: StoreReader, format: str) -> list[str]:
             )
         document, number = match.groups()
         documents[document].add(int(number))
-        keys.append(f"{document}_{number}" if format == "dygie" else f"{document.replace('/', ':')}/{number}")
+        keys.append(
+            f"{document}_{number}"
+            if format == "dygie"
+            else f"{document.replace('/', ':')}/{number}"
+        )
     for document, numbers in documents.items():
         if max(numbers) >= len(numbers):
             missing = next(number for number in range(len(numbers)) if number not in numbers)

@@ -100,9 +100,13 @@ def export(
     read = Location("store", store.url, store.root.storage_options)
     check_apart(Location("output", os.fspath(output), storage_options), [read])
     workers: Workers | None = settings.pop("workers", None)
-    chosen = settled(Settings(format, **settings), mixed=store.manifest.kind == "mix", dtype=str(store.dtype))
+    chosen = settled(
+        Settings(format, **settings), mixed=store.manifest.kind == "mix", dtype=str(store.dtype)
+    )
     if isinstance(chosen.weights, str):
-        weights = read_weight_sets(chosen.weights, storage_options if "://" in chosen.weights else None)
+        weights = read_weight_sets(
+            chosen.weights, storage_options if "://" in chosen.weights else None
+        )
         chosen = replace(chosen, weights=weights)
     vectors = vectors_of(store, chosen)
     place = Place(output, storage_options, chosen.form)
@@ -135,7 +139,10 @@ def make_file(task: FileTask, store: StoreReader) -> None:
 def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
     """Have all files made by ``workers``, and publish them."""
     scratch = writing.place.scratch
-    tasks = {name: FileTask(scratch, writing.run, name, own, work.settings) for name, own in work.files.items()}
+    tasks = {
+        name: FileTask(scratch, writing.run, name, own, work.settings)
+        for name, own in work.files.items()
+    }
     uncounted = dict(tasks)
 
     def count() -> None:
@@ -152,7 +159,9 @@ def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
             scratch.calls.get_file(scratch.path(task.made), writing.path(name))
             scratch.remove(task.made)
         except FileNotFoundError as error:
-            raise StoreError(f"{scratch.url(task.made)} was not made: rerun the same command") from error
+            raise StoreError(
+                f"{scratch.url(task.made)} was not made: rerun the same command"
+            ) from error
         writing.publish([name])
 
 

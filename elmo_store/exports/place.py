@@ -44,14 +44,18 @@ class Place:
         renamed: whether all files are made beside the place, which is then renamed.
     """
 
-    def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, form: Format) -> None:
+    def __init__(
+        self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, form: Format
+    ) -> None:
         whole = Root(os.fspath(url), storage_options)
         parent, _, self.name = str(whole).rpartition("/")
         self._is_folder = form.folder
         self.renamed = form.folder and whole.is_local
         self.root = whole if form.folder else Root(parent or "/", storage_options)
         in_folder = form.folder and not whole.is_local  # what is beside a bucket is another bucket
-        self.scratch = Root(f"{whole}/{SCRATCH}" if in_folder else f"{whole}.export", storage_options)
+        self.scratch = Root(
+            f"{whole}/{SCRATCH}" if in_folder else f"{whole}.export", storage_options
+        )
         self.record_name = RECORD if form.folder else f"{self.name}.{RECORD}"
         if whole.is_local and form.folder and os.path.isfile(whole.path()):
             raise NotADirectoryError(f"{whole} is a file: name a folder")
@@ -72,7 +76,11 @@ class Place:
                 f"{self.root.url(self.record_name)} says that a finished export is here: "
                 "give another output, or add --overwrite to replace it"
             )
-        found = self.root.list() if self._is_folder else filter(self.root.exists, sorted({*names, *files}))
+        found = (
+            self.root.list()
+            if self._is_folder
+            else filter(self.root.exists, sorted({*names, *files}))
+        )
         for rel in found:
             if rel == self.record_name or rel.startswith(f"{SCRATCH}/"):
                 continue
@@ -97,7 +105,9 @@ class Place:
             return {}, False
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             url = self.root.url(self.record_name)
-            raise ExportRefusedError(f"{url} is not a record of an export ({error!r}): give another output") from error
+            raise ExportRefusedError(
+                f"{url} is not a record of an export ({error!r}): give another output"
+            ) from error
 
     def holds(self, line: ObjectRecord) -> bool:
         """Whether a file is what ``line`` says; it is read in bounded memory wherever it lies."""
@@ -107,22 +117,32 @@ class Place:
             return crc32c_of(file) == line.crc32c
 
     @contextmanager
-    def writing(self, about: Mapping[str, Any], names: Sequence[str], *, overwrite: bool, take_over: bool) -> Iterator["Writing"]:
+    def writing(
+        self, about: Mapping[str, Any], names: Sequence[str], *, overwrite: bool, take_over: bool
+    ) -> Iterator["Writing"]:
         """Writing to here, by the lease; what a killed run left is removed first. Errors as of `check` and `LeaseHolder.take`.
 
         ``about``: what the record says of the store and the settings, for people.
         """
         try:
-            holder = LeaseHolder.take(self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=_log.warning)
+            holder = LeaseHolder.take(
+                self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=_log.warning
+            )
         except LeaseHeldError as error:
             raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
         try:
             with holder:
                 self.scratch.remove_tree(WORK)
                 try:
-                    unfinished = self.scratch.path(f"{WORK}/{holder.run}") if self.scratch.is_local else None
-                    with scratch_folder() if unfinished is None else nullcontext(unfinished) as stage:
-                        yield Writing(self, holder, str(stage), about, self.check(names, overwrite=overwrite))
+                    unfinished = (
+                        self.scratch.path(f"{WORK}/{holder.run}") if self.scratch.is_local else None
+                    )
+                    with (
+                        scratch_folder() if unfinished is None else nullcontext(unfinished) as stage
+                    ):
+                        yield Writing(
+                            self, holder, str(stage), about, self.check(names, overwrite=overwrite)
+                        )
                 except OSError:
                     holder.check()  # files that were swept from under this run: say who has the place now
                     raise
@@ -132,7 +152,9 @@ class Place:
                         self.scratch.remove_tree(WORK)
                         self.scratch.sweep(LEASES)
         finally:
-            if not self.scratch.list(LEASES):  # an empty folder of a run that holds it is about to be written to
+            if not self.scratch.list(
+                LEASES
+            ):  # an empty folder of a run that holds it is about to be written to
                 self.scratch.remove_empty("")
 
 
@@ -140,7 +162,12 @@ class Writing:
     """A run that writes an export to ``place``, by its lease; ``run`` is its name."""
 
     def __init__(
-        self, place: Place, holder: LeaseHolder, stage: str, about: Mapping[str, Any], replaced: Mapping[str, ObjectRecord]
+        self,
+        place: Place,
+        holder: LeaseHolder,
+        stage: str,
+        about: Mapping[str, Any],
+        replaced: Mapping[str, ObjectRecord],
     ) -> None:
         """``stage``: a folder of this machine for unfinished files, of a local place on the same disk."""
         self.place, self.run = place, holder.run
@@ -158,7 +185,9 @@ class Writing:
         """Give written files their names; those of a place that is renamed wait for `finish`. LeaseLostError."""
         for rel in names:
             path = self.path(rel)
-            self._files[rel] = ObjectRecord(rel, os.path.getsize(path), Root(self._stage).crc32c(rel))
+            self._files[rel] = ObjectRecord(
+                rel, os.path.getsize(path), Root(self._stage).crc32c(rel)
+            )
         if self.place.renamed:
             return
         root = self.place.root
@@ -169,8 +198,12 @@ class Writing:
             path = self.path(rel)
             taken = root.put_new(rel, Path(path))
             os.remove(path)
-            if not taken and not self.place.holds(self._files[rel]):  # a put whose answer was lost has put the same bytes
-                raise ExportRefusedError(f"{root.url(rel)} was put there while this export was written: give another output")
+            if not taken and not self.place.holds(
+                self._files[rel]
+            ):  # a put whose answer was lost has put the same bytes
+                raise ExportRefusedError(
+                    f"{root.url(rel)} was put there while this export was written: give another output"
+                )
 
     def finish(self, left_out: Mapping[str, int]) -> None:
         """Complete the record, and rename the place where it is renamed. LeaseLostError.
@@ -189,11 +222,18 @@ class Writing:
         try:
             os.rename(self._stage, place.root.path())  # onto no folder, or an empty one
         except OSError as error:
-            raise ExportRefusedError(f"{place.root} was changed while this export was written: give another output") from error
+            raise ExportRefusedError(
+                f"{place.root} was changed while this export was written: give another output"
+            ) from error
 
     def _put_record(self, root: Root, left_out: Mapping[str, int], *, complete: bool) -> None:
         files = [asdict(line) for _, line in sorted(self._files.items())]
-        said = {**self._about, "left_out": dict(sorted(left_out.items())), "files": files, "complete": complete}
+        said = {
+            **self._about,
+            "left_out": dict(sorted(left_out.items())),
+            "files": files,
+            "complete": complete,
+        }
         root.put_json(self.place.record_name, said)
 
     def _remove_replaced(self) -> None:

@@ -45,7 +45,13 @@ class Units:
         return cls(pool, first, n_sentences, values, n_rows)
 
     def __getitem__(self, part: slice) -> "Units":
-        return Units(self.pool, self.first[part], self.n_sentences[part], self.values[part], self.n_rows[part])
+        return Units(
+            self.pool,
+            self.first[part],
+            self.n_sentences[part],
+            self.values[part],
+            self.n_rows[part],
+        )
 
     def __len__(self) -> int:
         return len(self.first)
@@ -59,7 +65,13 @@ class Units:
             values[~more] = self.values[~more]
         taken = more if self.pool == "last" else empty
         values[taken] = rest.values[taken]
-        return Units(self.pool, self.first, self.n_sentences + rest.n_sentences, values, self.n_rows + rest.n_rows)
+        return Units(
+            self.pool,
+            self.first,
+            self.n_sentences + rest.n_sentences,
+            values,
+            self.n_rows + rest.n_rows,
+        )
 
     def vectors(self) -> Array:
         """float64 [units, K, width], 0 for a unit without rows."""
@@ -86,12 +98,16 @@ def _units(work: Work, sentences: range) -> Iterator[Units]:
         starts, documents = np.arange(n), [("", "")]
         if by_document:
             named = work.store.table(range(block.first, block.first + n), ["source", "document"])
-            names = list(zip(named["source"].to_pylist(), named["document"].to_pylist(), strict=True))
+            names = list(
+                zip(named["source"].to_pylist(), named["document"].to_pylist(), strict=True)
+            )
             starts = np.array([i for i in range(n) if i == 0 or names[i] != names[i - 1]])
             documents = [names[i] for i in starts]
         ends = np.append(starts[1:], n)
         rows = block.values.transpose(1, 0, 2)  # [rows, K, width]
-        units = Units.of(pool, block.first + starts, ends - starts, rows, block.offsets[np.append(starts, n)])
+        units = Units.of(
+            pool, block.first + starts, ends - starts, rows, block.offsets[np.append(starts, n)]
+        )
         if held is not None and held_document == documents[0]:
             held, units = held.followed_by(units[:1]), units[1:]
         if held is not None and len(units):
@@ -108,15 +124,31 @@ def _units(work: Work, sentences: range) -> Iterator[Units]:
 def _schema(work: Work) -> pa.Schema:
     """The unit's own columns, kept fields, vectors."""
     store, per = work.store, work.settings.per
-    own = [("sentence", pa.int64()), ("id", pa.string())] if per == "sentence" else [("first_sentence", pa.int64())]
-    counts = [("n_tokens", pa.int64())] if per == "sentence" else [("n_sentences", pa.int64()), ("n_tokens", pa.int64())]
+    own = (
+        [("sentence", pa.int64()), ("id", pa.string())]
+        if per == "sentence"
+        else [("first_sentence", pa.int64())]
+    )
+    counts = (
+        [("n_tokens", pa.int64())]
+        if per == "sentence"
+        else [("n_sentences", pa.int64()), ("n_tokens", pa.int64())]
+    )
     document = [("document", pa.string())] if "document" in store.columns else []
-    kept = [field.column for field in store.fields.values() if per == "sentence" or field.per == SENTENCE]
+    kept = [
+        field.column
+        for field in store.fields.values()
+        if per == "sentence" or field.per == SENTENCE
+    ]
     number = pa.float16() if work.settings.dtype == "float16" else pa.float32()
     vectors = [(name, pa.list_(pa.field("element", number))) for name in work.vectors.names]
-    names = [pa.field(*column) for column in (*own, *document, ("source", pa.string()), *counts)] + kept
+    names = [
+        pa.field(*column) for column in (*own, *document, ("source", pa.string()), *counts)
+    ] + kept
     if clash := {field.name for field in names}.intersection(work.vectors.names):
-        raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: give it another name")
+        raise StoreError(
+            f"the weight set {min(clash)!r} would have the name of another column: give it another name"
+        )
     return pa.schema([*names, *(pa.field(*column) for column in vectors)])
 
 
@@ -134,10 +166,16 @@ def _table(work: Work, units: Units, schema: pa.Schema) -> pa.Table:
     is_empty = units.n_rows == 0
     offsets = pa.array(np.cumsum([0, *np.where(is_empty, 0, work.vectors.width)]), pa.int32())
     with np.errstate(over="ignore"):
-        numbers = units.vectors()[~is_empty].astype(work.settings.dtype)  # [units with rows, K, width]
+        numbers = units.vectors()[~is_empty].astype(
+            work.settings.dtype
+        )  # [units with rows, K, width]
     for k, name in enumerate(work.vectors.names):
         if not np.isfinite(numbers[:, k]).all():
-            raise StoreError(f"weight set {name!r} gives a value that {work.settings.dtype} can't hold: take --dtype float32")
+            raise StoreError(
+                f"weight set {name!r} gives a value that {work.settings.dtype} can't hold: take --dtype float32"
+            )
         flat = pa.array(np.ascontiguousarray(numbers[:, k]).reshape(-1))
-        columns[name] = pa.ListArray.from_arrays(offsets, flat, type=schema.field(name).type, mask=pa.array(is_empty))
+        columns[name] = pa.ListArray.from_arrays(
+            offsets, flat, type=schema.field(name).type, mask=pa.array(is_empty)
+        )
     return pa.table([columns[name] for name in schema.names], schema=schema)

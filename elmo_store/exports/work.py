@@ -23,7 +23,9 @@ from elmo_store.reading.scan import read_ahead
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 
-BLOCK_BYTES = 1 << 22  # of vectors that are made at a time: they should not leave the processor's caches twice
+BLOCK_BYTES = (
+    1 << 22
+)  # of vectors that are made at a time: they should not leave the processor's caches twice
 MOST_SENTENCES = 1024
 
 
@@ -51,7 +53,9 @@ def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
             f"{settings.format} has one vector per token, {store.url} has {', '.join(vectors.names)}: "
             "take one of them with `elmo-store convert --states NAME`"
         )
-    if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
+    if settings.format == "datasets" and (
+        clash := {"id", "tokens", *store.fields}.intersection(vectors.names)
+    ):
         raise StoreError(
             f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: "
             "name the weight set, or the field in --keep-fields, otherwise"
@@ -61,9 +65,13 @@ def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
 
 def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
     if settings.format == "tfhub":
-        raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
+        raise StoreError(
+            f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from"
+        )
     if settings.weights:
-        raise StoreError(f"{store.url} is mixed already: leave --weights out, or take the store that it came from")
+        raise StoreError(
+            f"{store.url} is mixed already: leave --weights out, or take the store that it came from"
+        )
     return Vectors(store.states, store.channels, store.states, lambda states: states)
 
 
@@ -78,14 +86,22 @@ def _of_states(store: StoreReader, settings: Settings) -> Vectors:
     if settings.format == POOLED:
         sets = settings.weights
         if not sets or isinstance(sets, str):
-            raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
+            raise StoreError(
+                f"{store.url} has layers: give the --weights of the mix that is to be pooled"
+            )
         check_layers(sets, n_layers)
-        mixes = [ScalarMix.of(weights, "token" if settings.layer_norm else "none") for weights in sets]
+        mixes = [
+            ScalarMix.of(weights, "token" if settings.layer_norm else "none") for weights in sets
+        ]
         names = tuple(weights.name for weights in sets)
-        return Vectors(names, width, states, lambda rows: np.stack([mix(states=rows) for mix in mixes], axis=1))
+        return Vectors(
+            names, width, states, lambda rows: np.stack([mix(states=rows) for mix in mixes], axis=1)
+        )
     if settings.layers == "average":
         return Vectors(("average",), width, states, _average)
-    return Vectors(tuple(f"layer_{layer}" for layer in range(n_layers + 1)), width, states, layers_of_states)
+    return Vectors(
+        tuple(f"layer_{layer}" for layer in range(n_layers + 1)), width, states, layers_of_states
+    )
 
 
 def _top_layer(store: StoreReader) -> Vectors:
@@ -98,7 +114,9 @@ def _top_layer(store: StoreReader) -> Vectors:
             f"of the states {', '.join(store.states)} no top layer can be made: embed with --states {','.join(reads)}, or all"
         )
     width = 2 * store.channels
-    return Vectors((f"layer_{last}",), width, reads, lambda states: states.reshape(len(states), 1, width))
+    return Vectors(
+        (f"layer_{last}",), width, reads, lambda states: states.reshape(len(states), 1, width)
+    )
 
 
 def _average(states: Array) -> Array:
@@ -115,7 +133,9 @@ class Block:
     offsets: Int64  # rows of sentence i are ``offsets[i] … offsets[i + 1]`` [n + 1]
     records: list[SentenceRecord]  # their text, ids and places; empty unless asked for
     values: Array  # their vectors [K, rows, width]
-    fields: pa.Table | None = None  # what the sentences keep of their records, where it was asked for
+    fields: pa.Table | None = (
+        None  # what the sentences keep of their records, where it was asked for
+    )
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
         """Number of each sentence and its part of ``values``, a view."""
@@ -131,8 +151,12 @@ class Work:
     vectors: Vectors  # of each token
     settings: Settings  # with their defaults
     output: str = ""  # name of the file, or how the files' names begin; of a folder without meaning
-    on_progress: Callable[[int], None] = lambda tokens: None  # called with the tokens done since it was called last
-    left_out: Counter[str] = field(default_factory=Counter)  # why a sentence is not in the output → how many
+    on_progress: Callable[[int], None] = lambda tokens: (
+        None
+    )  # called with the tokens done since it was called last
+    left_out: Counter[str] = field(
+        default_factory=Counter
+    )  # why a sentence is not in the output → how many
 
     @property
     def row_bytes(self) -> int:
@@ -146,9 +170,15 @@ class Work:
         A file of a folder has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
         """
         store, form = self.store, self.settings.form
-        if form.prefix:  # a layer's number, or -1 (as ELMoForManyLangs) for one vector that is not a layer
+        if (
+            form.prefix
+        ):  # a layer's number, or -1 (as ELMoForManyLangs) for one vector that is not a layer
             are_layers = self.settings.layers in ("all", "top")
-            labels = [name.removeprefix("layer_") for name in self.vectors.names] if are_layers else ["-1"]
+            labels = (
+                [name.removeprefix("layer_") for name in self.vectors.names]
+                if are_layers
+                else ["-1"]
+            )
             return {f"{self.output}.ly{label}.hdf5": range(store.n_sentences) for label in labels}
         if not form.folder:
             return {self.output: range(store.n_sentences)}
@@ -158,10 +188,17 @@ class Work:
         edges = [0]
         while edges[-1] < store.n_sentences:
             row = store[edges[-1]].first_row + rows
-            edge = store.n_sentences if row >= store.n_rows else max(edges[-1] + 1, store.sentence_at(row).index)
+            edge = (
+                store.n_sentences
+                if row >= store.n_rows
+                else max(edges[-1] + 1, store.sentence_at(row).index)
+            )
             edges.append(self._next_document(edge) if self.settings.per == "document" else edge)
         ranges = [range(first, stop) for first, stop in pairwise(edges)] or [range(0)]
-        files = {form.files.format(number, len(ranges)): sentences for number, sentences in enumerate(ranges)}
+        files = {
+            form.files.format(number, len(ranges)): sentences
+            for number, sentences in enumerate(ranges)
+        }
         return files | dict.fromkeys(form.tables, range(0))
 
     def _next_document(self, sentence: int) -> int:
@@ -170,24 +207,32 @@ class Work:
         for first in range(sentence - 1, self.store.n_sentences, MOST_SENTENCES):
             numbers = range(first, min(first + MOST_SENTENCES, self.store.n_sentences))
             table = self.store.table(numbers, ["source", "document"])
-            for number, source, document in zip(numbers, *(table[name].to_pylist() for name in table.column_names), strict=True):
+            for number, source, document in zip(
+                numbers, *(table[name].to_pylist() for name in table.column_names), strict=True
+            ):
                 if of_last is not None and (source, document) != of_last:
                     return number
                 of_last = source, document
         return self.store.n_sentences
 
-    def blocks(self, sentences: range, *, text: bool = True, fields: bool = False) -> Iterator[Block]:
+    def blocks(
+        self, sentences: range, *, text: bool = True, fields: bool = False
+    ) -> Iterator[Block]:
         """The sentences in blocks; each is made by a thread while the one before is used."""
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
         store, vectors = self.store, self.vectors
-        dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
+        dtype = (
+            self.settings.dtype if self.settings.pool is None else "float32"
+        )  # what is pooled is rounded once, at the end
 
         def block(batch: Batch) -> Block:
             exact = vectors.make(batch.states).transpose(1, 0, 2)
             with np.errstate(over="ignore"):
                 values = exact.astype(dtype, "C")
             if dtype == "float16" and not np.isfinite(values).all() and np.isfinite(exact).all():
-                raise StoreError(f"numbers of {store.url} are too large for float16: export them with --dtype float32")
+                raise StoreError(
+                    f"numbers of {store.url} are too large for float16: export them with --dtype float32"
+                )
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []
             kept = store.table(numbers, list(store.fields)) if fields else None
@@ -195,7 +240,9 @@ class Work:
 
         usual = max(1, store.n_rows // max(1, store.n_sentences))
         n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
-        batches = store.batches(n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False)
+        batches = store.batches(
+            n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False
+        )
         for _, made in read_ahead(block, batches, 1):
             yield made
             self.on_progress(int(made.offsets[-1]))

@@ -38,7 +38,9 @@ class VectorSample:
     row: npt.NDArray[np.int64]  # int64 [n]. states: [n, len(store.states), channels]. token: [n].
     states: npt.NDArray[Any]
     token: tuple[str, ...]
-    sentence: npt.NDArray[np.int64]  # int64 [n] number of each row's sentence. position: int64 [n] the row's place in it, from 0.
+    sentence: npt.NDArray[
+        np.int64
+    ]  # int64 [n] number of each row's sentence. position: int64 [n] the row's place in it, from 0.
     position: npt.NDArray[np.int64]
 
     def context(self, index: int, width: int = 4) -> tuple[str, str, str]:
@@ -48,10 +50,16 @@ class VectorSample:
             low -= 1
         while high < len(self.row) and high - index <= width and self._together(high - 1, high):
             high += 1
-        return " ".join(self.token[low:index]), self.token[index], " ".join(self.token[index + 1 : high])
+        return (
+            " ".join(self.token[low:index]),
+            self.token[index],
+            " ".join(self.token[index + 1 : high]),
+        )
 
     def _together(self, left: int, right: int) -> bool:
-        return bool(self.sentence[left] == self.sentence[right] and self.row[right] == self.row[left] + 1)
+        return bool(
+            self.sentence[left] == self.sentence[right] and self.row[right] == self.row[left] + 1
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,9 @@ class StoreFigures:
     text: TextFigures
     n_parts_read: int  # of ``manifest.sizes.parts`` parts, which gave ``text``
     refused: Mapping[str, int]  # reason → how many records were refused for it, the commonest first
-    refused_examples: Mapping[str, Sequence[tuple[str, str]]]  # reason → a few (source:position, beginning of the text)
+    refused_examples: Mapping[
+        str, Sequence[tuple[str, str]]
+    ]  # reason → a few (source:position, beginning of the text)
     vectors: VectorSample
 
 
@@ -120,7 +130,12 @@ def refused(parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, list[tuple
             reason = str(record.get("reason", ""))
             counts[reason] += 1
             if len(shown := examples.setdefault(reason, [])) < EXAMPLES:
-                shown.append((f"{record.get('source', '')}:{record.get('position', '')}", str(record.get("raw", ""))[:200]))
+                shown.append(
+                    (
+                        f"{record.get('source', '')}:{record.get('position', '')}",
+                        str(record.get("raw", ""))[:200],
+                    )
+                )
     return dict(counts.most_common()), examples
 
 

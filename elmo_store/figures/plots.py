@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 # A colour as Matplotlib draws it → the CSS variable that stands for it. Series colours can be told apart by the colour-blind.
 INK, FAINT, PAPER = "#1b1f24", "#8a94a0", "#fefefe"
 SERIES = ("#0b6fb8", "#d1600f")
-VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
+VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {
+    colour: f"--series-{i}" for i, colour in enumerate(SERIES)
+}
 WIDTH = 7.2  # inches
 FONT = "DejaVu Sans"  # Matplotlib's own; the page shows its reader's
 LENGTHS_DRAWN = 0.99  # of the sentences
@@ -86,12 +88,18 @@ def _axes(height: float = 2.6) -> tuple["Figure", "Axes"]:
 
 def _lengths(figures: StoreFigures) -> Drawn:
     """Sentences for each length, bin by bin; the few that are longest have no room, and are told."""
-    names = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(LENGTH_EDGES)]
+    names = [
+        str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(LENGTH_EDGES)
+    ]
     names.append(f"{LENGTH_EDGES[-1]:,} +")
     counts, widths = figures.text.lengths, np.diff(LENGTH_EDGES)
-    n_bins = min(len(widths), int(np.searchsorted(np.cumsum(counts), LENGTHS_DRAWN * counts.sum())) + 1)
+    n_bins = min(
+        len(widths), int(np.searchsorted(np.cumsum(counts), LENGTHS_DRAWN * counts.sum())) + 1
+    )
     figure, axes = _axes()
-    axes.stairs(counts[:n_bins] / widths[:n_bins], LENGTH_EDGES[: n_bins + 1], fill=True, color=SERIES[0])
+    axes.stairs(
+        counts[:n_bins] / widths[:n_bins], LENGTH_EDGES[: n_bins + 1], fill=True, color=SERIES[0]
+    )
     axes.set_xlim(0, LENGTH_EDGES[n_bins])
     axes.set_xlabel(f"tokens in a sentence ({counts[n_bins:].sum():,} sentences are longer)")
     axes.set_ylabel("sentences of each length")
@@ -99,7 +107,9 @@ def _lengths(figures: StoreFigures) -> Drawn:
         ("tokens", "sentences", "of each length"),
         *(
             (name, f"{count:,}", f"{count / width:,.1f}" if width else "")
-            for name, count, width in zip(names, counts.tolist(), [*widths.tolist(), 0], strict=True)
+            for name, count, width in zip(
+                names, counts.tolist(), [*widths.tolist(), 0], strict=True
+            )
             if count
         ),
     ]
@@ -116,20 +126,33 @@ def _norms(figures: StoreFigures) -> Drawn:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
-    axes.set_xlabel("norm of a vector: median (tick),\nmiddle half (bar), 5th to 95th percentile (line)")
-    rows = [(name, *(f"{value:.3g}" for value in row)) for name, row in zip(names, quantiles, strict=True)]
+    axes.set_xlabel(
+        "norm of a vector: median (tick),\nmiddle half (bar), 5th to 95th percentile (line)"
+    )
+    rows = [
+        (name, *(f"{value:.3g}" for value in row))
+        for name, row in zip(names, quantiles, strict=True)
+    ]
     return figure, [("state", "5%", "25%", "50%", "75%", "95%"), *rows]
 
 
 def _similarity(figures: StoreFigures) -> Drawn:
     """Two measures of how far a layer is of its context, each less what any two vectors have in common."""
     sample, manifest = figures.vectors, figures.manifest
-    kind = manifest.kind if have_layers(manifest.states) else "mix"  # of some states alone no layers can be made
-    names, views = vectors.layer_names(manifest.states, kind), vectors.layers_of(sample.states, kind).swapaxes(0, 1)
+    kind = (
+        manifest.kind if have_layers(manifest.states) else "mix"
+    )  # of some states alone no layers can be made
+    names, views = (
+        vectors.layer_names(manifest.states, kind),
+        vectors.layers_of(sample.states, kind).swapaxes(0, 1),
+    )
     occurrences = list(vectors.occurrences(sample.token).values())
     rows = []
     for name, values in zip(names, views, strict=True):
-        alike, within = vectors.self_similarity(values, occurrences), vectors.intra_sentence_similarity(values, sample.sentence)
+        alike, within = (
+            vectors.self_similarity(values, occurrences),
+            vectors.intra_sentence_similarity(values, sample.sentence),
+        )
         rows.append((name, vectors.anisotropy(values), alike, within))
     figure, axes = _axes()
     numbers = np.array([row[1:] for row in rows])  # [views, 3]
@@ -140,9 +163,22 @@ def _similarity(figures: StoreFigures) -> Drawn:
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.set_ylabel("cosine minus anisotropy")
     figure.legend(loc="outside upper right", ncols=2)
-    head = ("", "self-similarity", "within sentences", "anisotropy", "self-similarity minus it", "within sentences minus it")
+    head = (
+        "",
+        "self-similarity",
+        "within sentences",
+        "anisotropy",
+        "self-similarity minus it",
+        "within sentences minus it",
+    )
     table = [
-        (name, *(f"{value:z.3f}" for value in (alike, within, any_two, alike - any_two, within - any_two)))
+        (
+            name,
+            *(
+                f"{value:z.3f}"
+                for value in (alike, within, any_two, alike - any_two, within - any_two)
+            ),
+        )
         for name, any_two, alike, within in rows
     ]
     return figure, [head, *table]
@@ -153,7 +189,9 @@ class Drawing:
     """How a picture is drawn, and how to read it."""
 
     title: str  # what it is called
-    expected: str  # what is to be seen in a sound store. bad_sign: what would be a reason to look closer.
+    expected: (
+        str  # what is to be seen in a sound store. bad_sign: what would be a reason to look closer.
+    )
     bad_sign: str
     draw: Callable[[StoreFigures], Drawn]
     least_rows: int = 2  # of the sample, that it needs

@@ -12,8 +12,25 @@ import pyarrow.compute as pc
 
 from elmo_store.format.words import WordLimit
 
-LENGTH_EDGES = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 1024)  # lower edges; the last bin is open
-WORDS_KEPT = 200_000  # distinct words that are counted; of more, the rarest are forgotten now and then
+LENGTH_EDGES = (
+    0,
+    1,
+    2,
+    4,
+    8,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+    256,
+    1024,
+)  # lower edges; the last bin is open
+WORDS_KEPT = (
+    200_000  # distinct words that are counted; of more, the rarest are forgotten now and then
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,9 @@ class TextFigures:
     n_strange: int  # tokens with U+FFFD, control, private or unassigned characters
 
 
-def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int = 25) -> TextFigures:
+def text_figures(
+    tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int = 25
+) -> TextFigures:
     """The figures of tables with a column ``tokens`` (list of string), one after the other in bounded memory.
 
     ``limit``: how much of a word the model reads.
@@ -44,8 +63,14 @@ def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int 
         tokens = table["tokens"].combine_chunks()
         sizes = pc.list_value_length(tokens).to_numpy(zero_copy_only=False).astype(np.int64)
         flat = pc.list_flatten(tokens)
-        n_sentences, n_tokens, n_blank = n_sentences + len(sizes), n_tokens + len(flat), n_blank + int((sizes == 0).sum())
-        lengths += np.bincount(np.searchsorted(LENGTH_EDGES, sizes, side="right") - 1, minlength=len(LENGTH_EDGES))
+        n_sentences, n_tokens, n_blank = (
+            n_sentences + len(sizes),
+            n_tokens + len(flat),
+            n_blank + int((sizes == 0).sum()),
+        )
+        lengths += np.bincount(
+            np.searchsorted(LENGTH_EDGES, sizes, side="right") - 1, minlength=len(LENGTH_EDGES)
+        )
         values, counts = pc.value_counts(flat).flatten()
         counted = dict(zip(values.to_pylist(), counts.to_pylist(), strict=True))
         n_cut += sum(count for word, count in counted.items() if limit.truncates(word))
@@ -71,4 +96,7 @@ def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int 
 
 def is_strange(word: str) -> bool:
     """Whether a character of ``word`` is a replacement character, a control, private or unassigned: text that was broken."""
-    return any(character == "\ufffd" or unicodedata.category(character) in ("Cc", "Co", "Cn", "Cs") for character in word)
+    return any(
+        character == "\ufffd" or unicodedata.category(character) in ("Cc", "Co", "Cn", "Cs")
+        for character in word
+    )

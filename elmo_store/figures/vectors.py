@@ -21,7 +21,11 @@ def layers_of(states: npt.NDArray[Any], kind: str) -> Float:
 
 def layer_names(states: Sequence[str], kind: str) -> list[str]:
     """What pictures call the layers of `layers_of`."""
-    return list(states) if kind == "mix" else ["layer 0 (x)", *(f"layer {layer}" for layer in range(1, len(states) // 2 + 1))]
+    return (
+        list(states)
+        if kind == "mix"
+        else ["layer 0 (x)", *(f"layer {layer}" for layer in range(1, len(states) // 2 + 1))]
+    )
 
 
 def unit(vectors: Float) -> Float:
@@ -40,7 +44,10 @@ def norms_by_state(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def mean_cosine(units: Float) -> float:
     """Mean cosine of all pairs of different unit rows [n, d]; 0 for fewer than two."""
     n = len(units)
-    length = np.square(units.sum(axis=0, dtype=np.float64)).sum() - np.square(units, dtype=np.float64).sum()
+    length = (
+        np.square(units.sum(axis=0, dtype=np.float64)).sum()
+        - np.square(units, dtype=np.float64).sum()
+    )
     return float(length) / max(1, n * (n - 1))
 
 

@@ -66,9 +66,15 @@ def arrow_type(kind: Any, depth: int = 0) -> pa.DataType:
         return _list_of(arrow_type(kind[0], depth + 1))
     if isinstance(kind, dict) and kind:
         if lone := next(filter(_SURROGATE.search, kind), None):
-            raise ValueError(f"{lone!r:.250}, a key of an object, holds a surrogate, which no column can: keep other fields")
-        return pa.struct([pa.field(name, arrow_type(inner, depth + 1)) for name, inner in kind.items()])
-    raise ValueError(f"{kind!r:.80} is not a type of a field: known are {', '.join(PLAIN)}, lists and objects of these")
+            raise ValueError(
+                f"{lone!r:.250}, a key of an object, holds a surrogate, which no column can: keep other fields"
+            )
+        return pa.struct(
+            [pa.field(name, arrow_type(inner, depth + 1)) for name, inner in kind.items()]
+        )
+    raise ValueError(
+        f"{kind!r:.80} is not a type of a field: known are {', '.join(PLAIN)}, lists and objects of these"
+    )
 
 
 def _list_of(kind: pa.DataType) -> pa.DataType:

@@ -32,7 +32,17 @@ ENDED = f"{WORK}/ended"  # by what watches a worker: a file for each worker that
 VERSIONS = "versions"  # of a collection: what its members are, one object a version
 MEMBERS = "members"  # of a collection: stores, each in a folder of its own
 
-FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, PART_GROUPS, IDS, WORK)  # of a store and of its job
+FOLDERS = (
+    SENTENCES,
+    INDEXES,
+    REJECTS,
+    STATES,
+    ZARR,
+    SHARDS,
+    PART_GROUPS,
+    IDS,
+    WORK,
+)  # of a store and of its job
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
 # What this version writes. A reader takes these sizes from the store.
@@ -50,7 +60,12 @@ NUMBER_BYTES = {"float16": 2, "float32": 4, "int8": 1}
 DTYPES = tuple(NUMBER_BYTES)
 SCALE_BYTES = 4  # of a state of a row in an int8 store
 FORMS = ("zarr", "parquet")
-ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
+ROW_COLUMNS = (
+    "row",
+    "token",
+    "sentence",
+    "index_in_sentence",
+)  # of the Parquet form, before the states
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
 
@@ -63,14 +78,28 @@ def schema(columns: Mapping[str, pa.DataType]) -> pa.Schema:
 STRINGS = pa.list_(pa.field("element", pa.string()))
 _TOKENS = pa.list_(pa.field("element", pa.string(), nullable=False))
 SENTENCES_SCHEMA = schema(
-    {"sentence": pa.int64(), "id": pa.string(), "source": pa.string(), "position": pa.int64(), "first_row": pa.int64()}
+    {
+        "sentence": pa.int64(),
+        "id": pa.string(),
+        "source": pa.string(),
+        "position": pa.int64(),
+        "first_row": pa.int64(),
+    }
     | {"n_tokens": pa.int32(), "tokens": _TOKENS}
 )
 # Of sentences too: in stores of this version, and where it was asked for.
 DOCUMENT_SCHEMA = schema({"document": pa.string(), "document_sentence": pa.int64()})
 TEXT = pa.field("text", pa.string(), nullable=False)
 # One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
-_INDEX_COLUMNS = ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
+_INDEX_COLUMNS = (
+    "part",
+    "first_sentence",
+    "n_sentences",
+    "first_row",
+    "n_rows",
+    "bytes",
+    "rejects_bytes",
+)
 INDEX_SCHEMA = schema(dict.fromkeys(_INDEX_COLUMNS, pa.int64()))
 INPUTS_SCHEMA = schema(
     {"url": pa.string(), "format": pa.string(), "guessed": pa.bool_()}
@@ -83,7 +112,14 @@ def state_names(n_layers: int) -> tuple[str, ...]:
     """``x, fwd1, bwd1, … fwdL, bwdL``: the 2L+1 states of a biLM of L layers, in the order they are stored."""
     if n_layers < 1:
         raise ValueError(f"a biLM of {n_layers} layers has no states: n_layers must be 1 or more")
-    return ("x", *(f"{direction}{layer}" for layer in range(1, n_layers + 1) for direction in ("fwd", "bwd")))
+    return (
+        "x",
+        *(
+            f"{direction}{layer}"
+            for layer in range(1, n_layers + 1)
+            for direction in ("fwd", "bwd")
+        ),
+    )
 
 
 def row_bytes(dtype: str, n_states: int, channels: int) -> int:
@@ -94,13 +130,17 @@ def row_bytes(dtype: str, n_states: int, channels: int) -> int:
 def n_layers(states: Sequence[str]) -> int:
     """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
     if not have_layers(states):
-        raise ValueError(f"of the states {', '.join(states)} alone no layers can be made: embed with all --states")
+        raise ValueError(
+            f"of the states {', '.join(states)} alone no layers can be made: embed with all --states"
+        )
     return len(states) // 2
 
 
 def have_layers(states: Sequence[str]) -> bool:
     """Whether ``states`` are all 2L+1 of a biLM, so that layers can be made of them."""
-    return len(states) > 1 and len(states) % 2 == 1 and tuple(states) == state_names(len(states) // 2)
+    return (
+        len(states) > 1 and len(states) % 2 == 1 and tuple(states) == state_names(len(states) // 2)
+    )
 
 
 def check_states(states: Sequence[str]) -> None:
@@ -112,7 +152,9 @@ def check_states(states: Sequence[str]) -> None:
             raise ValueError(f"{name!r} is not a state: known are x, fwd1, bwd1, fwd2, …")
         order.append(0 if match is None else 2 * int(match[2]) - (match[1] == "fwd"))
     if not order or order != sorted(set(order)):
-        raise ValueError(f"states {', '.join(states) or '(none)'} are not some of x, fwd1, bwd1, fwd2, … in this order")
+        raise ValueError(
+            f"states {', '.join(states) or '(none)'} are not some of x, fwd1, bwd1, fwd2, … in this order"
+        )
 
 
 _SET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
@@ -144,27 +186,39 @@ def is_ours(rel: str) -> bool:
 
 # Paths with a number in them; names sort in number order up to 99,999 only, so readers must go by number.
 sentences_part = (SENTENCES + "/part-{:05d}.parquet").format  # the sentences of a part
-rejects_part = (REJECTS + "/part-{:05d}.jsonl").format  # the records of a part that were refused; absent where none were
+rejects_part = (
+    REJECTS + "/part-{:05d}.jsonl"
+).format  # the records of a part that were refused; absent where none were
 states_part = (STATES + "/part-{:05d}.parquet").format  # a shard in the Parquet form
 zarr_states_shard = (ZARR + "/states/c/{}/0/0").format  # a shard of the array `states`
 zarr_scale_shard = (ZARR + "/scale/c/{}/0").format  # a shard of the array `scale` of an int8 store
 zarr_token_chunk = (ZARR + "/token/c/{}").format  # the tokens of a shard
-zarr_sentence_chunk = (ZARR + "/sentence_start/c/{}").format  # a chunk of the array `sentence_start`
+zarr_sentence_chunk = (
+    ZARR + "/sentence_start/c/{}"
+).format  # a chunk of the array `sentence_start`
 id_table = (SENTENCE_IDS + "/{:05d}.parquet").format  # ids whose hashes begin with the table's bits
-text_table = (SENTENCE_TEXTS + "/{:05d}.parquet").format  # sentences whose tokens' hashes begin with the table's bits
+text_table = (
+    SENTENCE_TEXTS + "/{:05d}.parquet"
+).format  # sentences whose tokens' hashes begin with the table's bits
 shard_marker = (SHARDS + "/{:05d}.json").format  # says that a shard is written
-part_group_marker = (PART_GROUPS + "/{:05d}.json").format  # says that the parts of a group are written
+part_group_marker = (
+    PART_GROUPS + "/{:05d}.json"
+).format  # says that the parts of a group are written
 ids_marker = (IDS + "/{:05d}.json").format  # says that a run of id tables is written
 version = (VERSIONS + "/{:08d}.json").format  # a version of a collection
 member = (MEMBERS + "/{}").format  # the folder of a collection's member
-scale_column = "{}_scale".format  # of the Parquet form of an int8 store: what the vectors of a state are multiplied by
+scale_column = (
+    "{}_scale".format
+)  # of the Parquet form of an int8 store: what the vectors of a state are multiplied by
 
 
 def check_scale_columns(states: Sequence[str]) -> None:
     """ValueError if a vector of an int8 store is called as the scale of another one."""
     clash = set(states) & set(map(scale_column, states))
     if clash:
-        raise ValueError(f"{min(clash)!r} would be the name of a scale too: in an int8 store no vector can be called so")
+        raise ValueError(
+            f"{min(clash)!r} would be the name of a scale too: in an int8 store no vector can be called so"
+        )
 
 
 def id_bits(sentences: int) -> int:
@@ -175,14 +229,18 @@ def id_bits(sentences: int) -> int:
 def n_shards(rows: int, shard_rows: int) -> int:
     """Shards that ``rows`` rows take; 0 for none."""
     if rows < 0 or shard_rows < 1:
-        raise ValueError(f"{rows} rows in shards of {shard_rows}: rows must be 0 or more, shard_rows 1 or more")
+        raise ValueError(
+            f"{rows} rows in shards of {shard_rows}: rows must be 0 or more, shard_rows 1 or more"
+        )
     return -(-rows // shard_rows)
 
 
 def shard_range(shard: int, rows: int, shard_rows: int) -> tuple[int, int]:
     """First row and the row after the last of shard ``shard``. IndexError if there is no such shard."""
     if not 0 <= shard < n_shards(rows, shard_rows):
-        raise IndexError(f"no shard {shard}: {rows} rows in shards of {shard_rows} are {n_shards(rows, shard_rows)}")
+        raise IndexError(
+            f"no shard {shard}: {rows} rows in shards of {shard_rows} are {n_shards(rows, shard_rows)}"
+        )
     first = shard * shard_rows
     return first, min(first + shard_rows, rows)
 
@@ -190,5 +248,7 @@ def shard_range(shard: int, rows: int, shard_rows: int) -> tuple[int, int]:
 def chunk_rows(shard_rows: int) -> int:
     """Rows of an inner chunk of a shard, as this version writes it. ValueError for a shard that such chunks don't divide."""
     if shard_rows < 1 or (shard_rows > CHUNK_ROWS and shard_rows % CHUNK_ROWS):
-        raise ValueError(f"shards of {shard_rows} rows: give a multiple of {CHUNK_ROWS}, or a number from 1 to {CHUNK_ROWS}")
+        raise ValueError(
+            f"shards of {shard_rows} rows: give a multiple of {CHUNK_ROWS}, or a number from 1 to {CHUNK_ROWS}"
+        )
     return min(shard_rows, CHUNK_ROWS)

@@ -160,7 +160,9 @@ class Manifest:
     def sizes(self) -> Counts:
         """The counts. StoreIncompleteError while they aren't known yet."""
         if self.counts is None:
-            raise StoreIncompleteError("the job is still reading its input: how many rows there will be isn't known yet")
+            raise StoreIncompleteError(
+                "the job is still reading its input: how many rows there will be isn't known yet"
+            )
         return self.counts
 
     def shard_range(self, shard: int) -> tuple[int, int]:
@@ -235,17 +237,27 @@ def check_layout(manifest: Manifest) -> None:
         if getattr(manifest, name) not in known:
             raise ValueError(f"{name} is {getattr(manifest, name)!r:.80}, not {' or '.join(known)}")
     if manifest.channels > layout.MOST_CHANNELS:
-        raise ValueError(f"channels is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
+        raise ValueError(
+            f"channels is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have"
+        )
     if manifest.sentence_chunk > layout.MOST_SENTENCE_CHUNK:
-        raise ValueError(f"sentence_chunk is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}")
+        raise ValueError(
+            f"sentence_chunk is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}"
+        )
     if manifest.shard_rows % manifest.chunk_rows:
-        raise ValueError(f"chunk_rows is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
+        raise ValueError(
+            f"chunk_rows is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}"
+        )
     row_bytes = manifest.channels * layout.NUMBER_BYTES[manifest.dtype]
     row_bytes = max(row_bytes, len(manifest.states) * layout.SCALE_BYTES)
     if manifest.chunk_rows * row_bytes > layout.MOST_CHUNK_BYTES:
-        raise ValueError(f"chunk_rows is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes")
+        raise ValueError(
+            f"chunk_rows is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes"
+        )
     if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS:
-        raise ValueError(f"shard_rows is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks")
+        raise ValueError(
+            f"shard_rows is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks"
+        )
 
 
 def _check_columns(manifest: Manifest, value: Mapping[str, Any]) -> None:
@@ -254,7 +266,9 @@ def _check_columns(manifest: Manifest, value: Mapping[str, Any]) -> None:
         if len(set(value[name])) < len(value[name]):
             raise ValueError(f"{name} is {value[name]!r}, not a list of different names")
     try:
-        (layout.check_states if manifest.kind == "states" else layout.check_set_names)(manifest.states)
+        (layout.check_states if manifest.kind == "states" else layout.check_set_names)(
+            manifest.states
+        )
         if manifest.is_int8:
             layout.check_scale_columns(manifest.states)
     except ValueError as error:
@@ -277,9 +291,16 @@ def _check_counts(manifest: Manifest, counts: Counts) -> None:
     """How the counts must fit together."""
     shards = layout.n_shards(counts.rows, manifest.shard_rows)
     if counts.shards != shards:
-        raise ValueError(f"counts.shards is {counts.shards}; {counts.rows} rows in shards of {manifest.shard_rows} are {shards}")
+        raise ValueError(
+            f"counts.shards is {counts.shards}; {counts.rows} rows in shards of {manifest.shard_rows} are {shards}"
+        )
     extra = counts.rows - counts.tokens
-    if extra < 0 or extra % 2 or (extra and not manifest.boundaries) or extra > 2 * counts.sentences:
+    if (
+        extra < 0
+        or extra % 2
+        or (extra and not manifest.boundaries)
+        or extra > 2 * counts.sentences
+    ):
         raise ValueError(
             f"counts.rows is {counts.rows}; {counts.tokens} tokens in {counts.sentences} sentences "
             f"{'with' if manifest.boundaries else 'without'} boundaries can't be that many rows"
@@ -293,7 +314,9 @@ def _check(manifest: Manifest, value: Mapping[str, Any]) -> None:
     check_layout(manifest)
     _check_columns(manifest, value)
     if value.get("required_features") != list(manifest.required_features):
-        raise ValueError(f"required_features must be {list(manifest.required_features)} where dtype is {manifest.dtype!r}")
+        raise ValueError(
+            f"required_features must be {list(manifest.required_features)} where dtype is {manifest.dtype!r}"
+        )
     for name in ("counts", "checksums"):
         if manifest.complete and value[name] is None:
             raise ValueError(f"{name} is null in a store that says it is complete")
@@ -323,11 +346,15 @@ def read_manifest(root: Root) -> Manifest:
     try:
         value = root.get_json(layout.MANIFEST)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise StoreNotFoundError(f"no store at {root}: there is no {where}; is the location right?") from error
+        raise StoreNotFoundError(
+            f"no store at {root}: there is no {where}; is the location right?"
+        ) from error
     except ShardCorruptError as error:
         raise ManifestError(str(error)) from error
     except ValueError as error:
-        raise ManifestError(f"{where} is not JSON in UTF-8 ({error}): restore it, or write the store again") from error
+        raise ManifestError(
+            f"{where} is not JSON in UTF-8 ({error}): restore it, or write the store again"
+        ) from error
     return Manifest.parse(value, where)
 
 

@@ -123,7 +123,9 @@ def sealed(value: Mapping[str, Any], indent: int | None = 2) -> bytes:
     ``indent``: None for one line, which is read in half the time.
     """
     separators = (",", ":") if indent is None else None
-    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(
+        value, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False
+    )
     head = text.removesuffix("}").removesuffix("\n").encode()
     return head + _seal(head)
 
@@ -147,25 +149,37 @@ def read_marker(root: Root, kind: type[M], number: int) -> M | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
+        raise ShardCorruptError(
+            f"{root.url(rel)} is not JSON ({error}): remove it and run the job again"
+        ) from error
     try:
         if not is_sealed(data):
             raise ValueError("its sha256 is that of other bytes")
         marker = converted(value, kind)
     except ValueError as error:
-        raise ShardCorruptError(f"{root.url(rel)} is not a marker ({error}): remove it and run the job again") from error
+        raise ShardCorruptError(
+            f"{root.url(rel)} is not a marker ({error}): remove it and run the job again"
+        ) from error
     if path_of(marker) != rel:
-        raise ShardCorruptError(f"{root.url(rel)} is a copy of {path_of(marker)}: remove it and run the job again")
+        raise ShardCorruptError(
+            f"{root.url(rel)} is a copy of {path_of(marker)}: remove it and run the job again"
+        )
     return marker
 
 
 def marked(root: Root, folder: str) -> list[int]:
     """Numbers of the markers in ``folder`` (`layout.SHARDS`, …), from one listing, sorted; they are not read."""
-    names = (rel.rpartition("/")[2].removesuffix(".json") for rel in root.list(folder) if rel.endswith(".json"))
+    names = (
+        rel.rpartition("/")[2].removesuffix(".json")
+        for rel in root.list(folder)
+        if rel.endswith(".json")
+    )
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def object_fault(root: Root, record: ObjectRecord, size: int | None, *, quick: bool = False) -> str | None:
+def object_fault(
+    root: Root, record: ObjectRecord, size: int | None, *, quick: bool = False
+) -> str | None:
     """What is wrong with an object whose size was found to be ``size`` (None: it is missing); None if nothing is.
 
     ``quick``: its bytes are not read.
@@ -179,7 +193,9 @@ def object_fault(root: Root, record: ObjectRecord, size: int | None, *, quick: b
     return None
 
 
-def put_objects(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[tuple[ObjectRecord, ...], dict[str, str]]:
+def put_objects(
+    root: Root, objects: Iterable[tuple[str, Data]]
+) -> tuple[tuple[ObjectRecord, ...], dict[str, str]]:
     """Put objects, path and bytes each; their records, and their stamps as a marker's stats have them."""
     records, stamps = [], []
     for path, data in objects:

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 GREATEST = 127  # of the numbers; -128 is never written
-GREATEST_SCALE = np.nextafter(np.finfo(np.float32).max / np.float32(GREATEST), np.float32(0))  # times 127 it is a number still
+GREATEST_SCALE = np.nextafter(
+    np.finfo(np.float32).max / np.float32(GREATEST), np.float32(0)
+)  # times 127 it is a number still
 ROWS_AT_ONCE = 128  # that are worked on together, so that they stay in the processor's caches
 
 
@@ -57,7 +59,11 @@ class Int8Rows:
 def row_block(n_states: int, n_rows: int, channels: int, dtype: npt.DTypeLike) -> Any:
     """Memory for rows as they are stored, one state after the other: [rows, states, channels], of int8 `Int8Rows`."""
     values = np.empty((n_states, n_rows, channels), dtype).transpose(1, 0, 2)
-    return Int8Rows(values, np.empty((n_rows, n_states), np.float32)) if values.dtype == np.int8 else values
+    return (
+        Int8Rows(values, np.empty((n_rows, n_states), np.float32))
+        if values.dtype == np.int8
+        else values
+    )
 
 
 def quantized(states: Array) -> Int8Rows:
@@ -74,11 +80,15 @@ def quantized(states: Array) -> Int8Rows:
         rows = np.asarray(states[first : first + ROWS_AT_ONCE], np.float32)
         most = np.maximum(rows.max(axis=-1), -rows.min(axis=-1))  # [rows, S]
         check_finite(most, first, len(states))
-        own = np.minimum(most / np.float32(GREATEST), GREATEST_SCALE) + np.float32(0)  # of zeros 0, not -0
+        own = np.minimum(most / np.float32(GREATEST), GREATEST_SCALE) + np.float32(
+            0
+        )  # of zeros 0, not -0
         scale[first : first + len(rows)] = own
         ratio = rows / np.where(own == 0, np.float32(np.inf), own)[..., None]
         # Below 1e-36 a scale has few bits left: a ratio may then pass 127.
-        values[first : first + len(rows)] = np.clip(np.rint(ratio, out=ratio), -GREATEST, GREATEST, out=ratio)
+        values[first : first + len(rows)] = np.clip(
+            np.rint(ratio, out=ratio), -GREATEST, GREATEST, out=ratio
+        )
     return Int8Rows(values, scale)
 
 
@@ -86,4 +96,6 @@ def check_finite(values: Array, first: int, n: int) -> None:
     """ValueError for numbers that are not finite; ``values`` [rows, S] are of the rows from ``first`` on, of ``n``."""
     if not np.isfinite(values).all():
         row = first + int(np.argwhere(~np.isfinite(values))[0, 0])
-        raise ValueError(f"row {row} of these {n} holds a number that is not finite: 8 bits have no place for it")
+        raise ValueError(
+            f"row {row} of these {n} holds a number that is not finite: 8 bits have no place for it"
+        )

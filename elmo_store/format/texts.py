@@ -25,14 +25,18 @@ def words(text: Text) -> list[str | bytes]:
     tokens = list(text)
     strange = [token for token in tokens if not isinstance(token, str | bytes)]
     if strange:
-        raise TypeError(f"a text is a string, or a sequence of tokens; {strange[0]!r} is not a token")
+        raise TypeError(
+            f"a text is a string, or a sequence of tokens; {strange[0]!r} is not a token"
+        )
     return tokens
 
 
 def cut_bytes(options: Mapping[str, Any]) -> int | None:
     """How many bytes of a token a model with these options reads; None where they don't say."""
     cnn = options.get("char_cnn")
-    of_bytes = isinstance(cnn, dict) and cnn.get("alphabet", "bytes") == "bytes"  # others read characters, and more than 48 bytes
+    of_bytes = (
+        isinstance(cnn, dict) and cnn.get("alphabet", "bytes") == "bytes"
+    )  # others read characters, and more than 48 bytes
     characters = cnn.get("max_characters_per_token") if isinstance(cnn, dict) and of_bytes else None
     return int(characters) - 2 if isinstance(characters, int) and characters > 2 else None
 
@@ -47,13 +51,20 @@ def hash_tokens(lists: pa.ListArray, cut: int | None) -> UInt64:
     joined = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, tokens), _END)
     filled = pc.list_value_length(lists).to_pylist()
     sha256 = hashlib.sha256
-    digests = [sha256(text + _END if n else b"").digest()[:16] for text, n in zip(joined.to_pylist(), filled, strict=True)]
+    digests = [
+        sha256(text + _END if n else b"").digest()[:16]
+        for text, n in zip(joined.to_pylist(), filled, strict=True)
+    ]
     return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def hash_texts(texts: Iterable[Text], cut: int | None) -> UInt64:
     """(high, low) of each text: [n, 2]."""
     encoded = [
-        [token if isinstance(token, bytes) else token.encode("utf-8", "ignore") for token in words(text)] for text in texts
+        [
+            token if isinstance(token, bytes) else token.encode("utf-8", "ignore")
+            for token in words(text)
+        ]
+        for text in texts
     ]
     return hash_tokens(pa.array(encoded, pa.list_(pa.binary())), cut)

@@ -14,7 +14,9 @@ from elmo_store.storage.json_values import convert
 Json = str | int | float | bool | None
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-Number = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # neither infinite nor NaN
+Number = Annotated[
+    float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)
+]  # neither infinite nor NaN
 Name = Annotated[str, Meta(min_length=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 Crc32c = Annotated[str, Meta(pattern="^[0-9a-f]{8}$", max_length=8)]
@@ -38,7 +40,9 @@ def converted(value: Any, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         path = path.strip("`.")
-        raise ValueError(f"{path} is {_at(value, path)!r:.{SHOWN_CHARACTERS}}: {reason}" if path else reason) from error
+        raise ValueError(
+            f"{path} is {_at(value, path)!r:.{SHOWN_CHARACTERS}}: {reason}" if path else reason
+        ) from error
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error
     if missing := [field.name for field in fields(kind) if field.name not in value]:  # type: ignore[arg-type]

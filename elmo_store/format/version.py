@@ -82,14 +82,24 @@ class Member(msgspec.Struct, frozen=True):
     source: Hex
     sha256: Sha256  # its manifest's own
     counts: Counts  # its own, removed sentences too
-    inside: Inside | None = None  # how it is laid out, None where it is as the version's ``store`` says
-    removed: tuple[Removed, ...] = ()  # sentences that the version is without, in order, none next to each other
+    inside: Inside | None = (
+        None  # how it is laid out, None where it is as the version's ``store`` says
+    )
+    removed: tuple[
+        Removed, ...
+    ] = ()  # sentences that the version is without, in order, none next to each other
 
     @classmethod
     def of(cls, name: str, source: str, manifest: Manifest, like: Manifest) -> "Member":
         """A complete store that lies there. ``like``: the version's ``store``."""
         inside = Inside.of(manifest)
-        return cls(name, source, manifest.to_json()["sha256"], manifest.sizes, None if inside == Inside.of(like) else inside)
+        return cls(
+            name,
+            source,
+            manifest.to_json()["sha256"],
+            manifest.sizes,
+            None if inside == Inside.of(like) else inside,
+        )
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -117,7 +127,9 @@ class Version:
     def sizes(self) -> npt.NDArray[np.int64]:
         """Sentences, rows, shards and parts of each member, removed ones too [n, 4]."""
         counts = [member.counts for member in self.members]
-        return np.array([(own.sentences, own.rows, own.shards, own.parts) for own in counts], np.int64)
+        return np.array(
+            [(own.sentences, own.rows, own.shards, own.parts) for own in counts], np.int64
+        )
 
     def of_source(self, source: str) -> Member | None:
         """The member that was made of it, None without one."""
@@ -125,16 +137,29 @@ class Version:
 
     def manifest_of(self, member: Member) -> Manifest:
         """A member's manifest as far as its reading needs it."""
-        return replace(self.store, counts=member.counts, **(msgspec.structs.asdict(member.inside) if member.inside else {}))
+        return replace(
+            self.store,
+            counts=member.counts,
+            **(msgspec.structs.asdict(member.inside) if member.inside else {}),
+        )
 
     def encoded(self) -> bytes:
         """The object's bytes."""
-        stored = _Stored(layout.FORMAT_VERSION, self.number, self.change, self.written, self.store.to_json(), self.members)
+        stored = _Stored(
+            layout.FORMAT_VERSION,
+            self.number,
+            self.change,
+            self.written,
+            self.store.to_json(),
+            self.members,
+        )
         value: dict[str, Any] = msgspec.to_builtins(stored)
         return sealed(value, indent=None)
 
 
-def made(number: int, change: Change, like: Manifest, members: Sequence[Member], counts: Counts) -> Version:
+def made(
+    number: int, change: Change, like: Manifest, members: Sequence[Member], counts: Counts
+) -> Version:
     """A version of these members. ``like``: the manifest of one of them, or an earlier version's; ``counts``: of what is kept.
 
     Only sentences, tokens, rows, rejected and words_cut of ``counts`` are asked for. StoreError without a form that all have.
@@ -147,9 +172,16 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
     )
     shared = tuple(form for form in like.forms if all(form in own for own in forms))
     if not shared:
-        raise StoreError("these stores have no form in common: write them in one with `elmo-store convert --store`")
-    if shared != like.forms:  # what the members that are laid out as ``like`` have is no longer what the version says
-        members = [member if member.inside else msgspec.structs.replace(member, inside=Inside.of(like)) for member in members]
+        raise StoreError(
+            "these stores have no form in common: write them in one with `elmo-store convert --store`"
+        )
+    if (
+        shared != like.forms
+    ):  # what the members that are laid out as ``like`` have is no longer what the version says
+        members = [
+            member if member.inside else msgspec.structs.replace(member, inside=Inside.of(like))
+            for member in members
+        ]
     listed = json.dumps(msgspec.to_builtins(members), sort_keys=True)
     content = hashlib.sha256(listed.encode()).hexdigest()
     store = replace(
@@ -167,7 +199,9 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
 
 def with_members(version: Version, members: Sequence[Member]) -> Version:
     """Some members of a version, for reading; of the sums only sentences and rows are theirs."""
-    sentences = sum(one.counts.sentences - sum(run.n_sentences for run in one.removed) for one in members)
+    sentences = sum(
+        one.counts.sentences - sum(run.n_sentences for run in one.removed) for one in members
+    )
     rows = sum(one.counts.rows - sum(run.n_rows for run in one.removed) for one in members)
     counts = replace(version.store.sizes, sentences=sentences, rows=rows)
     return replace(version, store=replace(version.store, counts=counts), members=tuple(members))
@@ -175,13 +209,22 @@ def with_members(version: Version, members: Sequence[Member]) -> Version:
 
 def added(counts: Counts, others: Counts, sign: int = 1) -> Counts:
     """``counts`` and ``others`` together; with ``sign`` -1 the first without the second, where it counted them."""
-    return Counts(**{name: max(0, value + sign * getattr(others, name)) for name, value in vars(counts).items()})
+    return Counts(
+        **{
+            name: max(0, value + sign * getattr(others, name))
+            for name, value in vars(counts).items()
+        }
+    )
 
 
 def check_agrees(collection: str, like: Manifest, store: str, manifest: Manifest) -> None:
     """MemberMismatchError, field by field, unless a store of ``manifest`` can stand in one collection with those of ``like``."""
     sides = [_compared(like), _compared(manifest)]
-    different = {name: (sides[0][name], sides[1][name]) for name in sides[0] if sides[0][name] != sides[1][name]}
+    different = {
+        name: (sides[0][name], sides[1][name])
+        for name in sides[0]
+        if sides[0][name] != sides[1][name]
+    }
     if not different.keys() and not set(like.forms) & set(manifest.forms):
         different = {"forms": (like.forms, manifest.forms)}
     if different:
@@ -196,14 +239,18 @@ def _compared(manifest: Manifest) -> dict[str, Any]:
         "model": manifest.model.fingerprint,
         "start state": manifest.start_state.kind,
         "start state's hash": manifest.start_state.sha256,
-        "weights": None if mix is None else [(one.name, one.s, one.gamma) for one in mix.weight_sets],
+        "weights": None
+        if mix is None
+        else [(one.name, one.s, one.gamma) for one in mix.weight_sets],
         "layer norm": None if mix is None else mix.layer_norm,
     }
 
 
 def numbers(root: Root) -> list[int]:
     """Numbers of the versions of the collection at ``root``, in order; none where there is no collection."""
-    stems = (name.removesuffix(".json") for name in root.names(layout.VERSIONS) if name.endswith(".json"))
+    stems = (
+        name.removesuffix(".json") for name in root.names(layout.VERSIONS) if name.endswith(".json")
+    )
     return sorted(int(stem) for stem in stems if stem.isdecimal() and len(stem) < 19)
 
 
@@ -235,11 +282,15 @@ def read_version(root: Root, number: int) -> Version:
     except (FileNotFoundError, NotADirectoryError) as error:
         known = numbers(root)
         there = f"it has {known[0]} to {known[-1]}" if known else "there is no collection"
-        raise StoreNotFoundError(f"no version {number} of a collection at {root}: {there}") from error
+        raise StoreNotFoundError(
+            f"no version {number} of a collection at {root}: {there}"
+        ) from error
     except (TooLargeError, ShardCorruptError) as error:
         raise ManifestError(f"{where}: {error}: restore it") from error
     if not is_sealed(data):
-        raise ManifestError(f"{where}: its sha256 is that of other bytes: it was changed or damaged; restore it")
+        raise ManifestError(
+            f"{where}: its sha256 is that of other bytes: it was changed or damaged; restore it"
+        )
     try:
         stored = decode(data, _Stored)
         if stored.format_version != layout.FORMAT_VERSION:
@@ -248,7 +299,9 @@ def read_version(root: Root, number: int) -> Version:
         version = Version(stored.version, stored.change, stored.written, store, stored.members)
         _check(version, number)
     except (ValueError, RecursionError) as error:  # msgspec's too
-        raise ManifestError(str(error) if isinstance(error, ManifestError) else f"{where}: {error}") from error
+        raise ManifestError(
+            str(error) if isinstance(error, ManifestError) else f"{where}: {error}"
+        ) from error
     return version
 
 
@@ -256,7 +309,10 @@ def _check(version: Version, number: int) -> None:
     """How the members fit together. ValueError."""
     if version.number != number:
         raise ValueError(f"it says that it is version {version.number}")
-    different = min(len({member.name for member in version.members}), len({member.source for member in version.members}))
+    different = min(
+        len({member.name for member in version.members}),
+        len({member.source for member in version.members}),
+    )
     if not different or different < len(version.members):
         raise ValueError("members are not one or more stores with different names and sources")
     n_sentences = n_rows = 0
@@ -286,7 +342,9 @@ def publish(holder: LeaseHolder, version: Version) -> Version:
         )
     holder.check()
     is_new = root.put_new(rel, data)
-    if not is_new or numbers(root)[-1] > version.number:  # by a command that was stopped after it looked at its lease
+    if (
+        not is_new or numbers(root)[-1] > version.number
+    ):  # by a command that was stopped after it looked at its lease
         if is_new:
             root.remove(rel)
         raise LeaseLostError(str(root), holder.run, "a command that has put a version since")

@@ -17,7 +17,9 @@ class WordLimit:
         """Of a model with these options, as a store's manifest has them; what they don't say is as in the published models."""
         cnn = options.get("char_cnn")
         said = cnn if isinstance(cnn, Mapping) else {}
-        characters = said.get("max_characters_per_token")  # with a marker before the word and one after it
+        characters = said.get(
+            "max_characters_per_token"
+        )  # with a marker before the word and one after it
         of_characters = said.get("alphabet") == "characters"
         most = characters - 2 if isinstance(characters, int) else cls.most
         return cls(most, "characters" if of_characters else "bytes")

@@ -20,8 +20,12 @@ def schema(manifest: Manifest) -> pa.Schema:
     """Columns of a file: row, token, sentence, index_in_sentence, every state in the manifest's order, in int8 also its scale."""
     number = {"float16": pa.float16(), "float32": pa.float32(), "int8": pa.int8()}[manifest.dtype]
     vector = pa.list_(pa.field("element", number, nullable=False), manifest.channels)
-    columns = dict(zip(layout.ROW_COLUMNS, (pa.int64(), pa.string(), pa.int64(), pa.int32()), strict=True))
-    columns |= dict.fromkeys(manifest.states, vector) | dict.fromkeys(_scale_columns(manifest), pa.float32())
+    columns = dict(
+        zip(layout.ROW_COLUMNS, (pa.int64(), pa.string(), pa.int64(), pa.int32()), strict=True)
+    )
+    columns |= dict.fromkeys(manifest.states, vector) | dict.fromkeys(
+        _scale_columns(manifest), pa.float32()
+    )
     return layout.schema(columns)
 
 
@@ -39,7 +43,9 @@ def encode_shard(
     first, _ = manifest.shard_range(shard)
     wanted = schema(manifest)
     values = states.values if isinstance(states, Int8Rows) else states
-    columns: dict[str, Any] = dict(zip(layout.ROW_COLUMNS, (np.arange(first, first + len(states)), *row_columns), strict=True))
+    columns: dict[str, Any] = dict(
+        zip(layout.ROW_COLUMNS, (np.arange(first, first + len(states)), *row_columns), strict=True)
+    )
     for i, name in enumerate(manifest.states):
         numbers = pa.array(np.ascontiguousarray(values[:, i]).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(numbers, type=wanted.field(name).type)
@@ -47,7 +53,9 @@ def encode_shard(
             columns[layout.scale_column(name)] = np.ascontiguousarray(states.scale[:, i])
     vector_codec = "none" if manifest.compression == "none" else "zstd"
     leaves = [f"{name}.list.element" for name in manifest.states]
-    codecs = dict.fromkeys(layout.ROW_COLUMNS, "zstd") | dict.fromkeys([*leaves, *_scale_columns(manifest)], vector_codec)
+    codecs = dict.fromkeys(layout.ROW_COLUMNS, "zstd") | dict.fromkeys(
+        [*leaves, *_scale_columns(manifest)], vector_codec
+    )
     # Parquet's smallest number has 4 bytes; numbers of a dictionary of at most 255 entries have one.
     dictionaries = ["token", *(leaves if manifest.is_int8 else ())]
     sink = pa.BufferOutputStream()
@@ -55,7 +63,8 @@ def encode_shard(
         pa.table(columns, schema=wanted),
         sink,
         row_group_size=layout.ROW_GROUP_ROWS,
-        data_page_size=1 << 30,  # one page a state of a row group, so that its rows are one range of bytes
+        data_page_size=1
+        << 30,  # one page a state of a row group, so that its rows are one range of bytes
         compression=codecs,
         use_dictionary=dictionaries,
         write_statistics=["row", "sentence"],

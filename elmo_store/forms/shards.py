@@ -47,7 +47,9 @@ def encode_shard(
     first, stop = manifest.shard_range(shard)
     wanted = (stop - first, len(manifest.states), manifest.channels)
     if isinstance(states, Int8Rows):
-        check_finite(states.scale, 0, len(states))  # as engines leave the scale of a number that is not
+        check_finite(
+            states.scale, 0, len(states)
+        )  # as engines leave the scale of a number that is not
     elif manifest.is_int8:
         states = quantized(states)
     values = states.values if isinstance(states, Int8Rows) else states
@@ -55,14 +57,22 @@ def encode_shard(
         raise ValueError(
             f"shard {shard} takes states of shape {wanted} in {manifest.dtype}, these are {values.shape} in {values.dtype}"
         )
-    lengths = {"tokens": len(tokens), "sentence": len(sentence), "index_in_sentence": len(index_in_sentence)}
+    lengths = {
+        "tokens": len(tokens),
+        "sentence": len(sentence),
+        "index_in_sentence": len(index_in_sentence),
+    }
     for name, length in lengths.items():
         if length != stop - first:
-            raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
+            raise ValueError(
+                f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}"
+            )
     objects: list[tuple[str, Data]] = []
     if "zarr" in manifest.forms:
         objects += zarr_form.encode_shard(manifest, shard, states)
         objects.append(zarr_form.encode_tokens(manifest, shard, tokens))
     if "parquet" in manifest.forms:
-        objects.append(parquet_form.encode_shard(manifest, shard, states, tokens, sentence, index_in_sentence))
+        objects.append(
+            parquet_form.encode_shard(manifest, shard, states, tokens, sentence, index_in_sentence)
+        )
     return objects

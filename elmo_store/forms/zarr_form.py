@@ -69,14 +69,35 @@ def metadata(manifest: Manifest) -> dict[str, bytes]:
                 group, "scale", (rows, n_states), (m.chunk_rows, n_states), "float32", dimension_names=("row", "state"),
                 shards=(m.shard_rows, n_states), compressors=_compressors(m, 4),
             )  # fmt: skip
-        _create(group, "token", (rows,), (m.shard_rows,), "str", dimension_names=("row",), compressors=ZstdCodec(level=1))
-        state = _create(group, "state", (n_states,), (n_states,), "str", dimension_names=("state",), compressors=None)
+        _create(
+            group,
+            "token",
+            (rows,),
+            (m.shard_rows,),
+            "str",
+            dimension_names=("row",),
+            compressors=ZstdCodec(level=1),
+        )
+        state = _create(
+            group,
+            "state",
+            (n_states,),
+            (n_states,),
+            "str",
+            dimension_names=("state",),
+            compressors=None,
+        )
         state[:] = np.array(m.states, dtype=object)
     return {f"{layout.ZARR}/{key}": objects[key].to_bytes() for key in sorted(objects)}
 
 
 def _create(
-    group: "zarr.Group", name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str, **options: Any
+    group: "zarr.Group",
+    name: str,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    dtype: str,
+    **options: Any,
 ) -> "zarr.Array[Any]":
     """An array of a group. Chunks that hold nothing but zeros are written too: one that is absent is one that was lost."""
     return group.create_array(
@@ -93,7 +114,11 @@ def _compressors(manifest: Manifest, itemsize: int) -> "list[BytesBytesCodec]":
     if manifest.compression == "zstd":
         codecs.append(ZstdCodec(level=1))
     elif manifest.compression == "blosc":
-        codecs.append(BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20))
+        codecs.append(
+            BloscCodec(
+                cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20
+            )
+        )
     if manifest.checksum == "crc32c":
         codecs.append(Crc32cCodec())
     return codecs
@@ -104,11 +129,17 @@ def consolidate(root: Root, manifest: Manifest) -> None:
     group = root.get_json(f"{layout.ZARR}/zarr.json")
     gathered = {name: root.get_json(f"{layout.ZARR}/{name}/zarr.json") for name in arrays(manifest)}
     # As zarr.consolidate_metadata writes it; a reader that doesn't know the member reads the arrays' own files.
-    group["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": gathered}
+    group["consolidated_metadata"] = {
+        "kind": "inline",
+        "must_understand": False,
+        "metadata": gathered,
+    }
     root.put_json(f"{layout.ZARR}/zarr.json", group)
 
 
-def encode_shard(manifest: Manifest, shard: int, states: Array | Int8Rows) -> list[tuple[str, Data]]:
+def encode_shard(
+    manifest: Manifest, shard: int, states: Array | Int8Rows
+) -> list[tuple[str, Data]]:
     """The objects of shard ``shard`` of the array ``states``, and of ``scale`` in an int8 store: path in the store and bytes.
 
     ``states``: [rows of the shard, n_states, channels] in the manifest's dtype. The last shard's rows may be fewer than
@@ -132,7 +163,10 @@ def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tupl
     rows = np.full(manifest.shard_rows, "", dtype=object)
     rows[: len(tokens)] = tokens
     # Some at a time, as the codec keeps the interpreter's lock: their number in 4 bytes, then each with its own length.
-    some = (VLenUTF8().encode(rows[first : first + TOKENS_AT_ONCE]) for first in range(0, len(rows), TOKENS_AT_ONCE))
+    some = (
+        VLenUTF8().encode(rows[first : first + TOKENS_AT_ONCE])
+        for first in range(0, len(rows), TOKENS_AT_ONCE)
+    )
     data = len(rows).to_bytes(4, "little") + b"".join(memoryview(part)[4:] for part in some)
     return layout.zarr_token_chunk(shard), bytes(Zstd(level=1).encode(data))
 

@@ -21,7 +21,14 @@ ABSENT = 2**64 - 1
 CRC_BYTES = 4
 
 
-def encode(rows: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compression: str, checksum: str = "none") -> Data:
+def encode(
+    rows: npt.NDArray[Any],
+    *,
+    shard_rows: int,
+    chunk_rows: int,
+    compression: str,
+    checksum: str = "none",
+) -> Data:
     """The object of a shard of ``shard_rows`` rows whose first ones are ``rows`` [n, n_parts, …], one or more.
 
     A part is a state, or all that a row has. The object has inner chunks of ``chunk_rows`` rows of one part, compressed ("none",
@@ -37,7 +44,9 @@ def encode(rows: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compress
     stored_as_is = compression == "none" and checksum == "none"
     little = rows.dtype.newbyteorder("<")
     padding = np.zeros((used * chunk_rows - n, *rest), little)
-    step = used * chunk_rows if stored_as_is else chunk_rows  # as they are, all chunks of a part are one piece
+    step = (
+        used * chunk_rows if stored_as_is else chunk_rows
+    )  # as they are, all chunks of a part are one piece
     pieces: list[bytes | memoryview] = []
     lengths = np.full((n_parts, used), chunk_rows * math.prod(rest) * little.itemsize, np.uint64)
     for part in range(n_parts):
@@ -48,7 +57,11 @@ def encode(rows: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compress
                 pieces += [bytes_of(chunk), bytes_of(padding)]
                 continue
             whole = chunk if len(chunk) == step else np.concatenate([chunk, padding])
-            packed = bytes_of(whole) if compression == "none" else bytes(_codec(compression).encode(whole))
+            packed = (
+                bytes_of(whole)
+                if compression == "none"
+                else bytes(_codec(compression).encode(whole))
+            )
             pieces += [packed, crc32c(packed)] if checksum == "crc32c" else [packed]
             lengths[part, first // step] = len(packed) + CRC_BYTES * (checksum == "crc32c")
     return (*filter(len, pieces), _index(lengths, n_chunks))
@@ -75,9 +88,13 @@ def parse_index(data: Whole, n_chunks: int, n_parts: int, used: int) -> npt.NDAr
     index = bytes(data[len(data) - size :])
     if crc32c(index[:-CRC_BYTES]) != index[-CRC_BYTES:]:
         raise ValueError("the CRC-32C of its index is wrong")
-    entries = np.frombuffer(index, "<i8", 2 * n_chunks * n_parts).reshape(n_chunks, n_parts, 2)[:used]
+    entries = np.frombuffer(index, "<i8", 2 * n_chunks * n_parts).reshape(n_chunks, n_parts, 2)[
+        :used
+    ]
     if len(absent := np.argwhere((entries < 0).any(axis=2))):
-        raise ValueError(f"its index marks inner chunk {tuple(absent[0].tolist())} as absent, which has rows")
+        raise ValueError(
+            f"its index marks inner chunk {tuple(absent[0].tolist())} as absent, which has rows"
+        )
     return entries
 
 
@@ -100,4 +117,8 @@ def crc32c(data: Any) -> bytes:
 @cache
 def _codec(name: str) -> Any:
     """Encodes inner chunks as zarr's codecs of zarr_form do."""
-    return Zstd(level=1) if name == "zstd" else Blosc(cname="zstd", clevel=1, shuffle=Blosc.SHUFFLE, blocksize=1 << 20)
+    return (
+        Zstd(level=1)
+        if name == "zstd"
+        else Blosc(cname="zstd", clevel=1, shuffle=Blosc.SHUFFLE, blocksize=1 << 20)
+    )

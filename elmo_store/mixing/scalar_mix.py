@@ -22,7 +22,9 @@ def layers_of_states(states: Array) -> Array:
     Layer 0 is [x; x], layer j is [fwd j; bwd j] (section 3.2 of the paper). ValueError for an even number of states.
     """
     if states.ndim != 3 or states.shape[1] % 2 == 0 or states.shape[1] < 3:
-        raise ValueError(f"states of shape {states.shape} are not [rows, 2L+1, width]: read all the states of a biLM")
+        raise ValueError(
+            f"states of shape {states.shape} are not [rows, 2L+1, width]: read all the states of a biLM"
+        )
     n, n_states, width = states.shape
     doubled = np.concatenate([states[:, :1], states], axis=1)  # [n, 2L+2, p]
     return doubled.reshape(n, (n_states + 1) // 2, 2 * width)  # [n, L+1, 2p]
@@ -65,7 +67,9 @@ class ScalarMix:
         self.w, self.s = chosen_weights(w, s, n_layers)
         self.gamma = _finite("gamma", (gamma,))[0]
         if abs(self.gamma) > GREATEST:
-            raise WeightSetError(f"gamma is {self.gamma:g}: the mix is computed in float32, which ends at {GREATEST:g}")
+            raise WeightSetError(
+                f"gamma is {self.gamma:g}: the mix is computed in float32, which ends at {GREATEST:g}"
+            )
         if layer_norm not in ("none", "token"):
             raise ValueError(f"layer_norm={layer_norm!r} is neither 'none' nor 'token'")
         self.layer_norm = layer_norm
@@ -88,16 +92,26 @@ class ScalarMix:
         check_mixable(len(self.s), "states", states)
         mixed = np.zeros((*states.shape[:-2], 2 * states.shape[-1]), np.float32)
         for layer, weight in enumerate(self.s):
-            halves = states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
-            values: Array = halves.astype(np.float32, "C", copy=False).reshape(mixed.shape)  # [..., 2p]
+            halves = (
+                states[..., [0, 0], :]
+                if layer == 0
+                else states[..., 2 * layer - 1 : 2 * layer + 1, :]
+            )
+            values: Array = halves.astype(np.float32, "C", copy=False).reshape(
+                mixed.shape
+            )  # [..., 2p]
             if self.layer_norm == "token":
                 values = values - values.mean(axis=-1, keepdims=True)
-                values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
+                values /= np.sqrt(
+                    np.square(values).mean(axis=-1, keepdims=True) + np.float32(EPSILON)
+                )
             mixed += np.float32(self.gamma * weight) * values
         return mixed
 
 
-def mix_rows(states: Array, weight_sets: Sequence[WeightSet], *, layer_norm: bool, dtype: str) -> Array:
+def mix_rows(
+    states: Array, weight_sets: Sequence[WeightSet], *, layer_norm: bool, dtype: str
+) -> Array:
     """Mix rows with every weight set.
 
     Args:
@@ -113,7 +127,9 @@ def mix_rows(states: Array, weight_sets: Sequence[WeightSet], *, layer_norm: boo
         ValueError: a result does not fit the dtype (float16 ends at 65,504).
     """
     mixes = [ScalarMix.of(weights, "token" if layer_norm else "none") for weights in weight_sets]
-    mixed = np.empty((len(mixes), len(states), 2 * states.shape[2]), dtype).transpose(1, 0, 2)  # in memory as it is stored
+    mixed = np.empty((len(mixes), len(states), 2 * states.shape[2]), dtype).transpose(
+        1, 0, 2
+    )  # in memory as it is stored
     for first in range(0, len(states), ROWS_AT_ONCE):
         rows = states[first : first + ROWS_AT_ONCE]  # [rows, 2L+1, p]
         for column, mix in enumerate(mixes):
@@ -144,8 +160,12 @@ def chosen_weights(
             raise WeightSetError(f"a mix of {n_layers} layers: give n_layers=L+1, 1 or more")
         w = (0.0,) * n_layers
     if w is None or isinstance(w, int | float):
-        raise WeightSetError(f"w is {w!r}: give one logit for each layer; n_layers={w!r} for as many layers of equal weight")
-    _finite("w", [0.0 if value == -math.inf else value for value in w])  # -∞: a layer that is left out
+        raise WeightSetError(
+            f"w is {w!r}: give one logit for each layer; n_layers={w!r} for as many layers of equal weight"
+        )
+    _finite(
+        "w", [0.0 if value == -math.inf else value for value in w]
+    )  # -∞: a layer that is left out
     logits = tuple(float(value) for value in w)
     return logits, softmax(logits)
 
@@ -176,7 +196,9 @@ def _finite(name: str, values: Sequence[float]) -> tuple[float, ...]:
     try:
         numbers = tuple(float(value) for value in np.asarray(values, np.float64).reshape(-1))
     except OverflowError as error:  # a whole number of hundreds of digits
-        raise WeightSetError(f"{name} holds a number beyond every float: it must be one finite number or more") from error
+        raise WeightSetError(
+            f"{name} holds a number beyond every float: it must be one finite number or more"
+        ) from error
     if not numbers or not all(math.isfinite(number) for number in numbers):
         raise WeightSetError(f"{name} is {list(values)}: it must be one finite number or more")
     return numbers

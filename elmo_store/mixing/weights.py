@@ -42,7 +42,9 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 Fields = list[tuple[str, Mapping[str, Any]]]  # a set's name, and what the file says of it
 
 
-def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[WeightSet, ...]:
+def read_weight_sets(
+    url: str, storage_options: Mapping[str, Any] | None = None
+) -> tuple[WeightSet, ...]:
     """The weight sets of a file, at any URL, in the file's order; its kind is told by the end of its name.
 
     Raises:
@@ -59,10 +61,14 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
     try:
         sets = tuple(_checked(name, fields) for name, fields in _parsed(name, data))
         if not sets:
-            raise ValueError("it holds no scalar mix, which is PREFIX.scalar_parameters.0 … and PREFIX.gamma")
+            raise ValueError(
+                "it holds no scalar mix, which is PREFIX.scalar_parameters.0 … and PREFIX.gamma"
+            )
         names = [weight_set.name for weight_set in sets]
         if twins := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"several weight sets are called {', '.join(twins)}: give each its own name")
+            raise ValueError(
+                f"several weight sets are called {', '.join(twins)}: give each its own name"
+            )
     except (ValueError, RecursionError) as error:
         raise WeightSetError(f"{url}: {error}") from error
     return sets
@@ -88,7 +94,9 @@ def _parsed(name: str, data: bytes) -> Fields:
         except SafetensorError as error:
             raise ValueError(f"it is not a safetensors file: {error}") from error
         except KeyError as error:  # a number type that NumPy lacks
-            raise ValueError(f"it holds {error.args[0]} numbers: save the weights as float32") from error
+            raise ValueError(
+                f"it holds {error.args[0]} numbers: save the weights as float32"
+            ) from error
     if name.endswith(TORCH_SUFFIXES):
         return _of_allennlp(_torch_tensors(data))
     raise ValueError(
@@ -103,7 +111,11 @@ def _of_json(data: bytes) -> Fields:
         raise ValueError(f"it can't be read: {error}") from error
     if not isinstance(value, dict) or not value:
         raise ValueError('it is not an object like {"w": [0, 0, 0], "gamma": 1.0}')
-    return list(value.items()) if all(isinstance(fields, dict) for fields in value.values()) else [(UNNAMED, value)]
+    return (
+        list(value.items())
+        if all(isinstance(fields, dict) for fields in value.values())
+        else [(UNNAMED, value)]
+    )
 
 
 def _of_allennlp(tensors: Tensors) -> Fields:
@@ -116,12 +128,24 @@ def _of_allennlp(tensors: Tensors) -> Fields:
     sets: Fields = []
     for (prefix, layers), name in zip(mixes.items(), short, strict=True):
         if sorted(layers) != list(range(len(layers))):
-            raise ValueError(f"{prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …: save the whole mix")
+            raise ValueError(
+                f"{prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …: save the whole mix"
+            )
         key = f"{prefix}.gamma" if prefix else "gamma"
         if key not in tensors:
-            raise ValueError(f"it has {prefix or 'scalar_parameters'} and no {key}: save the whole mix")
+            raise ValueError(
+                f"it has {prefix or 'scalar_parameters'} and no {key}: save the whole mix"
+            )
         own_name = name if short.count(name) == 1 else prefix or UNNAMED
-        sets.append((own_name, {"w": [layers[layer] for layer in sorted(layers)], "gamma": _single(tensors[key], key)}))
+        sets.append(
+            (
+                own_name,
+                {
+                    "w": [layers[layer] for layer in sorted(layers)],
+                    "gamma": _single(tensors[key], key),
+                },
+            )
+        )
     return sets
 
 
@@ -131,7 +155,9 @@ def _torch_tensors(data: bytes) -> Tensors:
 
     try:
         value = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
+    except (
+        Exception
+    ) as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
         raise ValueError(
             f"it can't be read as a torch state dict of plain tensors ({type(error).__name__}): save model.state_dict(), not the "
             "model"
@@ -139,7 +165,9 @@ def _torch_tensors(data: bytes) -> Tensors:
     if isinstance(value, Mapping) and isinstance(value.get("state_dict"), Mapping):
         value = value["state_dict"]
     if not isinstance(value, Mapping):
-        raise ValueError(f"it holds a {type(value).__name__}, not a state dict: save model.state_dict()")
+        raise ValueError(
+            f"it holds a {type(value).__name__}, not a state dict: save model.state_dict()"
+        )
     return {
         key: tensor.detach().to(torch.float64).numpy()
         for key, tensor in value.items()

@@ -29,20 +29,30 @@ def _kept(member: Member) -> Iterator[tuple[int, int, int, int]]:
 class MemberReader(StoreReader):
     """A member of a version, by what the version says of it; when it is first read, its manifest is compared with that."""
 
-    def __init__(self, collection: Root, version: Version, member: Member, form: str, *, mapped: bool) -> None:
+    def __init__(
+        self, collection: Root, version: Version, member: Member, form: str, *, mapped: bool
+    ) -> None:
         self._collection, self._version, self._member = collection, version, member
         root = Root(collection.url(layout.member(member.name)), collection.storage_options)
         self._describe(root, version.manifest_of(member), form, mapped=mapped)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(MemberReader, mapped=self.mapped), (self._collection, self._version, self._member, self.form)
+        return partial(MemberReader, mapped=self.mapped), (
+            self._collection,
+            self._version,
+            self._member,
+            self.form,
+        )
 
     @cached_property
     def _now(self) -> Readers:
         self.root, manifest = opened_member(self._collection, self._version, self._member)
-        share = manifest.sizes.sentences / max(1, int(self._version.sizes[:, 0].sum()))  # together they keep what one store may
+        share = manifest.sizes.sentences / max(
+            1, int(self._version.sizes[:, 0].sum())
+        )  # together they keep what one store may
         return Readers(
-            SentenceTable(self.root, manifest, share), row_reader(self.root, manifest, self.form, mapped=self.mapped, share=share)
+            SentenceTable(self.root, manifest, share),
+            row_reader(self.root, manifest, self.form, mapped=self.mapped, share=share),
         )
 
 
@@ -59,9 +69,14 @@ class CollectionReader(Joined, StoreReader):
     def _make_runs(self) -> Runs:
         """What the members hold without what is removed of them."""
         members = self.version.members
-        stores = [MemberReader(self.root, self.version, member, self.form, mapped=self.mapped) for member in members]
+        stores = [
+            MemberReader(self.root, self.version, member, self.form, mapped=self.mapped)
+            for member in members
+        ]
         if any(member.removed for member in members):
-            runs = [(number, *run) for number, member in enumerate(members) for run in _kept(member)]
+            runs = [
+                (number, *run) for number, member in enumerate(members) for run in _kept(member)
+            ]
             table = np.array(runs, np.int64)  # member, first sentence, sentences, first row, rows
         else:
             table = np.zeros((len(members), 5), np.int64)
@@ -84,7 +99,10 @@ class CollectionReader(Joined, StoreReader):
     def _held(self, number: int, member: Member) -> Held:
         root, manifest = opened_member(self.root, self.version, member)
         form = self.form if self.form in manifest.forms else manifest.forms[0]
-        return Held(StoreReader(root, manifest, form, mapped=self.mapped), partial(self.runs.numbers, number))
+        return Held(
+            StoreReader(root, manifest, form, mapped=self.mapped),
+            partial(self.runs.numbers, number),
+        )
 
 
 def rejects_in(store: CollectionReader, numbers: range) -> list[dict[str, Any]]:
@@ -95,7 +113,9 @@ def rejects_in(store: CollectionReader, numbers: range) -> list[dict[str, Any]]:
     found = []
     for member, held in enumerate(store.held()):
         if first <= member <= last:
-            own = rejects_of(held, low if member == first else 0, high + 1 if member == last else None)
+            own = rejects_of(
+                held, low if member == first else 0, high + 1 if member == last else None
+            )
             found += [reject for reject in own if reject["sentence"] in numbers]
     return found
 
@@ -107,7 +127,9 @@ def rejects_of(held: Held, first: int = 0, stop: int | None = None) -> Iterator[
     """
     root, manifest = held.store.root, held.store.manifest
     for part in read_index(root, manifest) if manifest.sizes.rejected else ():
-        if part.first_sentence + part.n_sentences <= first or (stop is not None and part.first_sentence >= stop):
+        if part.first_sentence + part.n_sentences <= first or (
+            stop is not None and part.first_sentence >= stop
+        ):
             continue
         rel = layout.rejects_part(part.part)
         try:
@@ -116,7 +138,15 @@ def rejects_of(held: Held, first: int = 0, stop: int | None = None) -> Iterator[
             continue
         try:
             rejects = [json.loads(line) for line in lines]
-            numbers = held.numbers_of(np.array([reject["sentence"] for reject in rejects], np.int64)).tolist()
+            numbers = held.numbers_of(
+                np.array([reject["sentence"] for reject in rejects], np.int64)
+            ).tolist()
         except (ValueError, KeyError, TypeError) as error:
-            raise ShardCorruptError(f"{root.url(rel)} is not a list of refused records ({error!r}): restore it") from error
-        yield from (reject | {"sentence": number} for reject, number in zip(rejects, numbers, strict=True) if number >= 0)
+            raise ShardCorruptError(
+                f"{root.url(rel)} is not a list of refused records ({error!r}): restore it"
+            ) from error
+        yield from (
+            reject | {"sentence": number}
+            for reject, number in zip(rejects, numbers, strict=True)
+            if number >= 0
+        )

@@ -36,11 +36,19 @@ class Joined(Readable):
 
     @cached_property
     def _starts(self) -> Starts:  # type: ignore[override]
-        return Starts(self.url, self.n_sentences, self.n_rows, STARTS_AT_ONCE, lambda chunks: list(map(self._begins, chunks)))
+        return Starts(
+            self.url,
+            self.n_sentences,
+            self.n_rows,
+            STARTS_AT_ONCE,
+            lambda chunks: list(map(self._begins, chunks)),
+        )
 
     def _begins(self, chunk: int) -> Int64:
         """Where the sentences of a chunk of the numbers begin; behind the last one, how many rows there are."""
-        numbers = np.arange(chunk * STARTS_AT_ONCE, min((chunk + 1) * STARTS_AT_ONCE, self.n_sentences))
+        numbers = np.arange(
+            chunk * STARTS_AT_ONCE, min((chunk + 1) * STARTS_AT_ONCE, self.n_sentences)
+        )
         begins = np.full(len(numbers) + 1, self.runs.rows[-1])
         run, own = self.runs.own(numbers)
         shift = self.runs.rows[run] - self.runs.own_rows[run]
@@ -53,7 +61,11 @@ class Joined(Readable):
         store_of = self.runs.store_of[run]
         order = np.argsort(store_of, kind="stable")
         ends = np.flatnonzero(np.diff(store_of[order])) + 1
-        return [(self.runs.stores[int(store_of[own[0]])], own) for own in np.split(order, ends) if len(own)]
+        return [
+            (self.runs.stores[int(store_of[own[0]])], own)
+            for own in np.split(order, ends)
+            if len(own)
+        ]
 
     def _of_stores(self, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
         """``work`` on each; side by side where the stores are not on a local disk."""
@@ -68,7 +80,9 @@ class Joined(Readable):
                 run = bisect_right(edges, first) - 1
                 end = min(stop, edges[run + 1])
                 store = stores[run]
-                own.setdefault(id(store), (store, []))[1].append((first + shifts[run], end + shifts[run], place))
+                own.setdefault(id(store), (store, []))[1].append(
+                    (first + shifts[run], end + shifts[run], place)
+                )
                 first, place = end, place + end - first
         self._of_stores(lambda item: item[0].fill(states, item[1], rows), list(own.values()))
 
@@ -112,15 +126,21 @@ class Joined(Readable):
 
     def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
         """See `Readable.texts`."""
-        pairs = self._gathered(numbers, lambda store, own: list(zip(*store.texts(own), strict=True)))
+        pairs = self._gathered(
+            numbers, lambda store, own: list(zip(*store.texts(own), strict=True))
+        )
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
-    def _gathered(self, numbers: Sequence[int] | Int64, read: Callable[[StoreReader, list[int]], list[Any]]) -> list[Any]:
+    def _gathered(
+        self, numbers: Sequence[int] | Int64, read: Callable[[StoreReader, list[int]], list[Any]]
+    ) -> list[Any]:
         """What ``read`` gives of each sentence."""
         run, own = self.runs.own(self._starts.checked(numbers))
         by_store, gathered = self._by_store(run), [None] * len(run)
         for (_, places), values in zip(
-            by_store, self._of_stores(lambda item: read(item[0], own[item[1]].tolist()), by_store), strict=True
+            by_store,
+            self._of_stores(lambda item: read(item[0], own[item[1]].tolist()), by_store),
+            strict=True,
         ):
             for place, value in zip(places.tolist(), values, strict=True):
                 gathered[place] = value
@@ -130,13 +150,19 @@ class Joined(Readable):
         """See `Readable.table`."""
         run, own = self.runs.own(self._starts.checked(numbers))
         by_store = self._by_store(run)
-        tables = self._of_stores(lambda item: item[0].table(own[item[1]].tolist(), columns), by_store)
+        tables = self._of_stores(
+            lambda item: item[0].table(own[item[1]].tolist(), columns), by_store
+        )
         places = np.concatenate([np.zeros(0, np.int64), *(places for _, places in by_store)])
-        table = pa.concat_tables([self.runs.stores[0].table([], columns), *tables]).take(np.argsort(places))
+        table = pa.concat_tables([self.runs.stores[0].table([], columns), *tables]).take(
+            np.argsort(places)
+        )
         here = {"sentence": list(numbers), "first_row": self.spans(numbers)[:, 0]}
         for index, name in enumerate(table.column_names):
             if name in here:
-                table = table.set_column(index, table.field(index), [pa.array(here[name], pa.int64())])
+                table = table.set_column(
+                    index, table.field(index), [pa.array(here[name], pa.int64())]
+                )
         return table
 
     @property
@@ -151,7 +177,11 @@ class Joined(Readable):
         numbers: list[list[int]] = [[] for _ in pairs]
         for place, of_store in enumerate(found):
             for own, listed in zip(of_store, numbers, strict=True):
-                listed += [number for number in self.runs.numbers(place, own).tolist() if number >= 0] if own else []
+                listed += (
+                    [number for number in self.runs.numbers(place, own).tolist() if number >= 0]
+                    if own
+                    else []
+                )
         return list(map(sorted, numbers))
 
 
@@ -166,7 +196,9 @@ class Concatenation(Joined):
             refused = f"{other.url} can't follow {first.url}"
             for name in ("states", "channels", "dtype", "is_int8", "boundaries"):
                 if getattr(other, name) != getattr(first, name):
-                    raise StoreError(f"{refused}: its {name} is {getattr(other, name)}, not {getattr(first, name)}")
+                    raise StoreError(
+                        f"{refused}: its {name} is {getattr(other, name)}, not {getattr(first, name)}"
+                    )
             if other.manifest.model.fingerprint != first.manifest.model.fingerprint:
                 raise StoreError(f"{refused}: they are of different models")
             if other.manifest.start_state != first.manifest.start_state:
@@ -190,20 +222,32 @@ class Concatenation(Joined):
         return f"<Concatenation of {len(self.stores)} stores: {self.n_sentences:,} sentences, {self.n_rows:,} rows>"
 
     def _make_runs(self) -> Runs:
-        of_stores, readers, store_of = [store.runs for store in self.stores], list[StoreReader](), list[Int64]()
+        of_stores, readers, store_of = (
+            [store.runs for store in self.stores],
+            list[StoreReader](),
+            list[Int64](),
+        )
         for runs in of_stores:
             store_of.append(runs.store_of + len(readers))
             readers += runs.stores
-        firsts = np.concatenate([np.stack([runs.own_sentences, runs.own_rows]) for runs in of_stores], axis=1)
-        sizes = np.concatenate([np.stack([np.diff(runs.sentences), np.diff(runs.rows)]) for runs in of_stores], axis=1)
+        firsts = np.concatenate(
+            [np.stack([runs.own_sentences, runs.own_rows]) for runs in of_stores], axis=1
+        )
+        sizes = np.concatenate(
+            [np.stack([np.diff(runs.sentences), np.diff(runs.rows)]) for runs in of_stores], axis=1
+        )
         return Runs.of(readers, np.concatenate(store_of), firsts, sizes)
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         ends = np.cumsum([store.n_sentences for store in self.stores])
         found = []
         for sentence_id, own in zip(ids, self.find_ids(ids), strict=True):
-            stop = ends[np.searchsorted(ends, own[0], "right")] if own else 0  # of the first store that has it
-            found.append(the_one(self.url, sentence_id, [number for number in own if number < stop]))
+            stop = (
+                ends[np.searchsorted(ends, own[0], "right")] if own else 0
+            )  # of the first store that has it
+            found.append(
+                the_one(self.url, sentence_id, [number for number in own if number < stop])
+            )
         return found
 
 

@@ -53,7 +53,9 @@ class Watch:
         self._seen = seen
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_seen": None}  # another process, maybe of another machine, looks for itself
+        return self.__dict__ | {
+            "_seen": None
+        }  # another process, maybe of another machine, looks for itself
 
     def __call__(self, root: Root, now: bool) -> None:
         """StoreReplacedError unless the store that was opened stands at ``root``; ``now``: no earlier look is believed."""
@@ -73,7 +75,9 @@ class Watch:
         self._seen = seen
 
 
-def opened_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[Root, Manifest]:
+def opened_store(
+    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> tuple[Root, Manifest]:
     """The store at ``url``, complete or not: its root, watched, and its manifest. Errors as `read_manifest`'s."""
     root = Root(url, storage_options)
     seen = _look(root)
@@ -95,8 +99,12 @@ def _look(root: Root) -> Seen:
 def _identity(manifest: Manifest, whole: bool) -> str:
     """A hash of what tells a store from another one. An unfinished store (not ``whole``) may have been completed since."""
     if not whole:
-        job = {name: value for name, value in manifest.job.items() if name != "device"}  # "auto" until workers said what it is
-        manifest = replace(manifest, complete=False, objects=(), checksums=None, software={}, job=job)
+        job = {
+            name: value for name, value in manifest.job.items() if name != "device"
+        }  # "auto" until workers said what it is
+        manifest = replace(
+            manifest, complete=False, objects=(), checksums=None, software={}, job=job
+        )
     return own_sha256(manifest.to_json())
 
 
@@ -112,11 +120,15 @@ def opened_member(collection: Root, version: Version, member: Member) -> tuple[R
     try:
         root, manifest = opened_store(url, collection.storage_options)
     except StoreNotFoundError as error:
-        raise ShardMissingError(f"{url}, a member of version {version.number}, is missing: restore it") from error
+        raise ShardMissingError(
+            f"{url}, a member of version {version.number}, is missing: restore it"
+        ) from error
     said = version.manifest_of(member)
     is_alike = (manifest.counts, Inside.of(manifest)) == (said.counts, Inside.of(said))
     if not is_alike or manifest.to_json()["sha256"] != member.sha256:
-        raise ShardCorruptError(f"{url} is not the member that version {version.number} names: restore it")
+        raise ShardCorruptError(
+            f"{url} is not the member that version {version.number} names: restore it"
+        )
     if member.removed:
         _check_removed(SentenceTable(root, manifest), version, member)
     return root, manifest
@@ -125,8 +137,12 @@ def opened_member(collection: Root, version: Version, member: Member) -> tuple[R
 def _check_removed(sentences: SentenceTable, version: Version, member: Member) -> None:
     """ManifestError unless the rows of the removed runs are those of their sentences."""
     edges = np.array([(run.first_sentence, run.span[1] - 1) for run in member.removed], np.int64)
-    stored = sentences.starts.spans(edges.ravel()).reshape(-1, 4)[:, [0, 3]]  # first row, and the row after the last
-    said = np.array([(run.first_row, run.first_row + run.n_rows) for run in member.removed], np.int64)
+    stored = sentences.starts.spans(edges.ravel()).reshape(-1, 4)[
+        :, [0, 3]
+    ]  # first row, and the row after the last
+    said = np.array(
+        [(run.first_row, run.first_row + run.n_rows) for run in member.removed], np.int64
+    )
     if len(wrong := np.flatnonzero((stored != said).any(axis=1))):
         run, (first, stop) = member.removed[wrong[0]], stored[wrong[0]].tolist()
         raise ManifestError(

@@ -24,7 +24,14 @@ from elmo_store.format.numbers import Array, Int8Rows, row_block
 from elmo_store.forms import parquet_form
 from elmo_store.forms.zarr_shard import bytes_of, index_bytes
 from elmo_store.storage.data import Range, ShortReadError
-from elmo_store.storage.parquet_files import GroupsOf, check_groups, errors_name, read_footers, read_tables, schema_problem
+from elmo_store.storage.parquet_files import (
+    GroupsOf,
+    check_groups,
+    errors_name,
+    read_footers,
+    read_tables,
+    schema_problem,
+)
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root, folder_in_place_of
 
@@ -34,12 +41,26 @@ MAPS_KEPT = 16_384  # of shards; Linux lets a process have four times as many
 FOOTERS_KEPT = 256
 GROUP_BYTES = 1 << 26  # of decoded row groups that are kept
 GROUPS_AT_ONCE = 64  # that are decoded together
-THREADS = 16  # that ask zarr for shards, and members of a collection, elsewhere than on a local disk
+THREADS = (
+    16  # that ask zarr for shards, and members of a collection, elsewhere than on a local disk
+)
 # What zarr and its codecs raise for bytes that are none of theirs.
-ZARR_ERRORS = (ValueError, RuntimeError, LookupError, TypeError, OverflowError, MemoryError, ShortReadError)
+ZARR_ERRORS = (
+    ValueError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    ShortReadError,
+)
 Int64 = npt.NDArray[np.int64]
-Stored = Any  # rows as they are stored: an array [rows, states, channels], of an int8 store `Int8Rows`
-Job = tuple[int, int, int]  # rows ``first … stop``, and from which row of those that are read on they go
+Stored = (
+    Any  # rows as they are stored: an array [rows, states, channels], of an int8 store `Int8Rows`
+)
+Job = tuple[
+    int, int, int
+]  # rows ``first … stop``, and from which row of those that are read on they go
 
 
 class RowReader(ABC):
@@ -80,7 +101,9 @@ def used_rows(manifest: Manifest, shard: int) -> int:
     return -(-(stop - first) // manifest.chunk_rows) * manifest.chunk_rows
 
 
-def row_reader(root: Root, manifest: Manifest, form: str, *, mapped: bool = True, share: float = 1.0) -> RowReader:
+def row_reader(
+    root: Root, manifest: Manifest, form: str, *, mapped: bool = True, share: float = 1.0
+) -> RowReader:
     """The reader of a form that the store has.
 
     ``mapped``: files of a local disk may be mapped; ``share``: of what a process may keep for it.
@@ -122,7 +145,9 @@ class Mapped(RowReader):
         shards, lows = np.divmod(spans[:, 0], size)
         highs = lows + spans[:, 1] - spans[:, 0]
         rows = [
-            mapped[shard][low:high] if low < high <= size else self._whole(shard * size + low, shard * size + high)
+            mapped[shard][low:high]
+            if low < high <= size
+            else self._whole(shard * size + low, shard * size + high)
             for shard, low, high in zip(shards.tolist(), lows.tolist(), highs.tolist(), strict=True)
         ]
         if states is self._all_states:
@@ -132,7 +157,9 @@ class Mapped(RowReader):
 
     def _whole(self, first: int, stop: int) -> Stored:
         """A copy of rows, none or of several shards."""
-        rows = row_block(len(self._all_states), stop - first, self._manifest.channels, self._manifest.dtype)
+        rows = row_block(
+            len(self._all_states), stop - first, self._manifest.channels, self._manifest.dtype
+        )
         self.fill(self._all_states, [(first, stop, 0)], rows)
         return rows
 
@@ -151,10 +178,18 @@ class _Shards(dict[int, Stored]):
         self._root, self._manifest, self._most = root, manifest, most
 
     def __missing__(self, shard: int) -> Stored:
-        m, n_rows, n_states = self._manifest, used_rows(self._manifest, shard), len(self._manifest.states)
-        rows: Stored = self._array(layout.zarr_states_shard(shard), m.dtype, (n_states, n_rows, m.channels)).transpose(1, 0, 2)
+        m, n_rows, n_states = (
+            self._manifest,
+            used_rows(self._manifest, shard),
+            len(self._manifest.states),
+        )
+        rows: Stored = self._array(
+            layout.zarr_states_shard(shard), m.dtype, (n_states, n_rows, m.channels)
+        ).transpose(1, 0, 2)
         if m.is_int8:
-            rows = Int8Rows(rows, self._array(layout.zarr_scale_shard(shard), "f4", (n_rows, n_states)))
+            rows = Int8Rows(
+                rows, self._array(layout.zarr_scale_shard(shard), "f4", (n_rows, n_states))
+            )
         self._root.confirm()  # after they were opened
         if len(self) >= self._most:
             self.clear()
@@ -198,7 +233,11 @@ def all_states(n: int) -> range:
 def _own(states: Sequence[int]) -> "slice | list[int]":
     """The states as an index along an axis: a slice where they follow each other, so that views are possible."""
     first = states[0] if states else 0
-    return slice(first, first + len(states)) if list(states) == list(range(first, first + len(states))) else list(states)
+    return (
+        slice(first, first + len(states))
+        if list(states) == list(range(first, first + len(states)))
+        else list(states)
+    )
 
 
 class Ranged(RowReader):
@@ -210,12 +249,24 @@ class Ranged(RowReader):
         row_bytes, n_states = m.channels * np.dtype(m.dtype).itemsize, len(m.states)
         values, scale = rows if m.is_int8 else (rows, None)
         for shard, low, high, place in self._pieces(jobs):
-            rel, used, own = layout.zarr_states_shard(shard), used_rows(m, shard), slice(place, place + high - low)
+            rel, used, own = (
+                layout.zarr_states_shard(shard),
+                used_rows(m, shard),
+                slice(place, place + high - low),
+            )
             for i, state in enumerate(states):
-                ranges.append(Range(rel, (state * used + low) * row_bytes, bytes_of(values[own, i])))
+                ranges.append(
+                    Range(rel, (state * used + low) * row_bytes, bytes_of(values[own, i]))
+                )
             if scale is not None:  # those of all states are read
                 read = np.empty((high - low, n_states), "<f4")
-                ranges.append(Range(layout.zarr_scale_shard(shard), low * n_states * layout.SCALE_BYTES, bytes_of(read)))
+                ranges.append(
+                    Range(
+                        layout.zarr_scale_shard(shard),
+                        low * n_states * layout.SCALE_BYTES,
+                        bytes_of(read),
+                    )
+                )
                 scales.append((read, scale[own]))
         with errors_name(self._root, damage=(ShortReadError,)):
             self._root.read_ranges(ranges)
@@ -225,7 +276,11 @@ class Ranged(RowReader):
 
 def copied(rows: Stored) -> Stored:
     """A copy, in memory as ``rows`` are."""
-    return Int8Rows(rows.values.copy("K"), rows.scale.copy()) if isinstance(rows, Int8Rows) else rows.copy("K")
+    return (
+        Int8Rows(rows.values.copy("K"), rows.scale.copy())
+        if isinstance(rows, Int8Rows)
+        else rows.copy("K")
+    )
 
 
 class ByZarr(RowReader):
@@ -243,12 +298,22 @@ class ByZarr(RowReader):
         for shard, low, high, place in self._pieces(jobs):
             by_shard.setdefault(shard, []).append((low, high, place))
         own = list(states)
-        side_by_side(lambda item: self._fill(item[0], own, item[1], rows), list(by_shard.items()), self._root.is_local)
+        side_by_side(
+            lambda item: self._fill(item[0], own, item[1], rows),
+            list(by_shard.items()),
+            self._root.is_local,
+        )
 
-    def _fill(self, shard: int, states: list[int], pieces: list[tuple[int, int, int]], out: Stored) -> None:
+    def _fill(
+        self, shard: int, states: list[int], pieces: list[tuple[int, int, int]], out: Stored
+    ) -> None:
         base = shard * self._manifest.shard_rows
         rows = np.unique(np.concatenate([np.arange(low, high) for low, high, _ in pieces]))
-        chosen: Any = slice(base + int(rows[0]), base + int(rows[-1]) + 1) if rows[-1] - rows[0] < len(rows) else base + rows
+        chosen: Any = (
+            slice(base + int(rows[0]), base + int(rows[-1]) + 1)
+            if rows[-1] - rows[0] < len(rows)
+            else base + rows
+        )
         with errors_name(self._root, layout.zarr_states_shard(shard), ZARR_ERRORS):
             read: Stored = np.asarray(self._arrays["states"].oindex[chosen, states])
         if self._manifest.is_int8:
@@ -276,11 +341,17 @@ class ByParquet(RowReader):
     def __init__(self, root: Root, manifest: Manifest, share: float) -> None:
         super().__init__(root, manifest)
         self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_KEPT)
-        self._groups: Recent[Group, Stored] = Recent(int(GROUP_BYTES * share), lambda rows: int(rows.nbytes))
+        self._groups: Recent[Group, Stored] = Recent(
+            int(GROUP_BYTES * share), lambda rows: int(rows.nbytes)
+        )
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
         """See `RowReader.fill`."""
-        by_group, own, size = dict[Group, list[tuple[int, int, int]]](), tuple(states), layout.ROW_GROUP_ROWS
+        by_group, own, size = (
+            dict[Group, list[tuple[int, int, int]]](),
+            tuple(states),
+            layout.ROW_GROUP_ROWS,
+        )
         for shard, low, high, place in self._pieces(jobs):
             while low < high:
                 group, first = divmod(low, size)
@@ -290,26 +361,41 @@ class ByParquet(RowReader):
         keys = sorted(by_group)
         for start in range(0, len(keys), GROUPS_AT_ONCE):
             some = keys[start : start + GROUPS_AT_ONCE]
-            for key, decoded in zip(some, self._groups.get_all(some, self._read_groups), strict=True):
+            for key, decoded in zip(
+                some, self._groups.get_all(some, self._read_groups), strict=True
+            ):
                 for low, high, place in by_group[key]:
                     rows[place : place + high - low] = decoded[low:high]
 
     def _read_groups(self, keys: list[Group]) -> list[Stored]:
-        m, size, requests, groups_of = self._manifest, layout.ROW_GROUP_ROWS, [], dict[int, list[int]]()
+        m, size, requests, groups_of = (
+            self._manifest,
+            layout.ROW_GROUP_ROWS,
+            [],
+            dict[int, list[int]](),
+        )
         for shard, group, _ in keys:
             groups_of.setdefault(shard, []).append(group)
         names = [m.states[state] for state in keys[0][2]]
         scales = [layout.scale_column(name) for name in names] if m.is_int8 else []
         footers = self._footers.get_all(groups_of, self._read_footers)
         for (shard, groups), metadata in zip(groups_of.items(), footers, strict=True):
-            requests.append(GroupsOf(layout.states_part(shard), metadata, tuple(groups), (*names, *scales)))
+            requests.append(
+                GroupsOf(layout.states_part(shard), metadata, tuple(groups), (*names, *scales))
+            )
         blocks = []
         for table in read_tables(self._root, requests):
-            decoded: Stored = np.stack([_numbers(table[name]).reshape(-1, m.channels) for name in names]).transpose(1, 0, 2)
+            decoded: Stored = np.stack(
+                [_numbers(table[name]).reshape(-1, m.channels) for name in names]
+            ).transpose(1, 0, 2)
             if scales:
-                decoded = Int8Rows(decoded, np.stack([table[name].to_numpy() for name in scales], axis=1))
+                decoded = Int8Rows(
+                    decoded, np.stack([table[name].to_numpy() for name in scales], axis=1)
+                )
             # Copies, so that one that is kept does not keep the others.
-            blocks += [copied(decoded[first : first + size]) for first in range(0, len(decoded), size)]
+            blocks += [
+                copied(decoded[first : first + size]) for first in range(0, len(decoded), size)
+            ]
         return blocks
 
     def _read_footers(self, shards: list[int]) -> list[pq.FileMetaData]:
@@ -319,9 +405,13 @@ class ByParquet(RowReader):
             first, stop = self._manifest.shard_range(shard)
             check_groups(self._root.url(rel), metadata, stop - first, layout.ROW_GROUP_ROWS)
             with errors_name(self._root, rel):
-                problem = schema_problem(metadata.schema.to_arrow_schema(), parquet_form.schema(self._manifest))
+                problem = schema_problem(
+                    metadata.schema.to_arrow_schema(), parquet_form.schema(self._manifest)
+                )
             if problem:
-                raise ShardCorruptError(f"{self._root.url(rel)}: {problem}; the manifest asks for other columns")
+                raise ShardCorruptError(
+                    f"{self._root.url(rel)}: {problem}; the manifest asks for other columns"
+                )
         return footers
 
 

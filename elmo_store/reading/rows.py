@@ -15,7 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotFoundError, StoreError
+from elmo_store.errors import (
+    AmbiguousIdError,
+    SentenceNotFoundError,
+    StateNotFoundError,
+    StoreError,
+)
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
 from elmo_store.format.ids import UInt64, hashes
@@ -115,10 +120,18 @@ class Sentence(msgspec.Struct, eq=False, gc=False):
         return int(self._columns(["document_sentence"])["document_sentence"])
 
     def _columns(self, names: Sequence[str]) -> dict[str, Any]:
-        values: dict[str, Any] = self._store.table([self.index], names).to_pylist()[0] if names else {}
+        values: dict[str, Any] = (
+            self._store.table([self.index], names).to_pylist()[0] if names else {}
+        )
         return values
 
-    def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True, copy: bool = True) -> Array:
+    def read(
+        self,
+        states: Sequence[str] | str | None = None,
+        *,
+        boundaries: bool = True,
+        copy: bool = True,
+    ) -> Array:
         """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.
 
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them. ``copy=False`` gives a read-only array,
@@ -206,7 +219,9 @@ class StateView:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
-            raise ValueError("a view of a store can't become an array without reading it: copy=False is not possible")
+            raise ValueError(
+                "a view of a store can't become an array without reading it: copy=False is not possible"
+            )
         return np.asarray(self[:], dtype)
 
 
@@ -214,7 +229,9 @@ class Readable(ABC):
     """Sentences in order, each with its rows; rows numbered without gaps, each with its states."""
 
     url: str
-    states: tuple[str, ...]  # names of the states (of the weight sets, in a store of kind "mix"), in stored order
+    states: tuple[
+        str, ...
+    ]  # names of the states (of the weight sets, in a store of kind "mix"), in stored order
     channels: int  # numbers of one state of one row
     dtype: np.dtype[Any]  # of what is read: float16 or float32
     is_int8: bool = False  # whether it is stored in 8 bits, which are read as float32
@@ -271,7 +288,10 @@ class Readable(ABC):
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         """Number of the sentence that has each id. SentenceNotFoundError, AmbiguousIdError."""
-        return [the_one(self._shown(), sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
+        return [
+            the_one(self._shown(), sentence_id, own)
+            for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)
+        ]
 
     @abstractmethod
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
@@ -285,7 +305,9 @@ class Readable(ABC):
     def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
         """`view` of each of the spans [n, 2], of one that lies in several shards a copy; None where rows are not mapped."""
 
-    def read_span(self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True) -> Any:
+    def read_span(
+        self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True
+    ) -> Any:
         """`read_spans` of one span; with ``copy`` False read-only, and without a copy where that can be."""
         rows = self.view(states, first, stop)
         if rows is not None and not self.is_int8:
@@ -345,11 +367,18 @@ class Readable(ABC):
     def check_raw(self, raw: bool = True) -> None:
         """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
         if raw and not self.is_int8:
-            raise StoreError(f"{self.url} holds {self.dtype}, no int8 with scales: read its numbers as they are")
+            raise StoreError(
+                f"{self.url} holds {self.dtype}, no int8 with scales: read its numbers as they are"
+            )
 
     def _is_as(self, store: "Readable") -> None:
         """Take over what a view of ``store`` has in common with it."""
-        self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
+        self.url, self.states, self.channels, self.dtype = (
+            store.url,
+            store.states,
+            store.channels,
+            store.dtype,
+        )
         self.is_int8, self.boundaries, self.fields = store.is_int8, store.boundaries, store.fields
         self.cut_bytes = store.cut_bytes
 
@@ -379,9 +408,14 @@ class Readable(ABC):
         return self._sentences(chosen, self.spans(chosen))
 
     def _sentences(self, numbers: Sequence[int], spans: Int64) -> list[Sentence]:
-        return [Sentence(self, number, (first, stop)) for number, (first, stop) in zip(numbers, spans.tolist(), strict=True)]
+        return [
+            Sentence(self, number, (first, stop))
+            for number, (first, stop) in zip(numbers, spans.tolist(), strict=True)
+        ]
 
-    def sentence(self, index: int | None = None, *, id: str | None = None, text: Text | None = None) -> Sentence:
+    def sentence(
+        self, index: int | None = None, *, id: str | None = None, text: Text | None = None
+    ) -> Sentence:
         """Sentence number ``index`` (from 0), or the one that has ``id``, or the first that has ``text`` as `find_text` takes it.
 
         SentenceNotFoundError if there is none; AmbiguousIdError if several sentences have the id.
@@ -395,7 +429,9 @@ class Readable(ABC):
         else:
             found = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
         if found is None:
-            raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}")
+            raise SentenceNotFoundError(
+                f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}"
+            )
         return Sentence(self, found, self.span(found))
 
     def sentence_at(self, row: int) -> Sentence:
@@ -411,7 +447,9 @@ class Readable(ABC):
     @overload
     def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]: ...
     @overload
-    def sentences(self, first: int = 0, stop: int | None = None, *, columns: Sequence[str]) -> pa.Table: ...
+    def sentences(
+        self, first: int = 0, stop: int | None = None, *, columns: Sequence[str]
+    ) -> pa.Table: ...
     def sentences(
         self, first: int = 0, stop: int | None = None, *, columns: Sequence[str] | None = None
     ) -> Iterator[Sentence] | pa.Table:
@@ -423,12 +461,17 @@ class Readable(ABC):
         if columns is None:
             return self._each_sentence(max(first, 0), last)
         starts = range(max(first, 0), last, COLUMNS_AT_ONCE) or (last,)
-        return pa.concat_tables(self.table(range(start, min(start + COLUMNS_AT_ONCE, last)), columns) for start in starts)
+        return pa.concat_tables(
+            self.table(range(start, min(start + COLUMNS_AT_ONCE, last)), columns)
+            for start in starts
+        )
 
     def _each_sentence(self, first: int, stop: int) -> Iterator[Sentence]:
         for start in range(first, stop, 1024):
             for record in self.records(range(start, min(start + 1024, stop))):
-                yield Sentence(self, record.index, (record.first_row, record.first_row + record.n_rows), record)
+                yield Sentence(
+                    self, record.index, (record.first_row, record.first_row + record.n_rows), record
+                )
 
     def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
         """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
@@ -437,7 +480,9 @@ class Readable(ABC):
         names = (states,) if isinstance(states, str) else states
         for name in names:
             if name not in self.states:
-                raise StateNotFoundError(f"{self.url} has no state {name!r}: it has {', '.join(self.states)}")
+                raise StateNotFoundError(
+                    f"{self.url} has no state {name!r}: it has {', '.join(self.states)}"
+                )
         return [self.states.index(name) for name in names]
 
     @cached_property
@@ -464,7 +509,9 @@ class Readable(ABC):
         """
         return self._read_rows(states, rows, raw=False)
 
-    def read_raw(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Int8Rows:
+    def read_raw(
+        self, states: Sequence[str] | str | None = None, rows: Rows | None = None
+    ) -> Int8Rows:
         """`read` of an int8 store, as it stores them: int8 [rows, len(states), channels] and their scales [rows, len(states)].
 
         ``read_raw(…).floats()`` is what `read` gives. Raises what `read` does; StoreError of a store in another dtype.
@@ -535,11 +582,15 @@ class Readable(ABC):
         if first >= last:
             return
         self.check_raw(raw)
-        for numbers, spans, rows in scan.batches(self, range(first, last), n_sentences, self.state_indices(states), raw):
+        for numbers, spans, rows in scan.batches(
+            self, range(first, last), n_sentences, self.state_indices(states), raw
+        ):
             kept = spans
             if self.boundaries and not boundaries:
                 kept, base = self.inner_spans(spans), int(spans[0, 0])
-                rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
+                rows = rows[
+                    np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])
+                ]
             yield Batch(self, numbers, spans, kept, *(rows if raw else (rows,)))
 
     def inner_spans(self, spans: Int64) -> Int64:
@@ -555,15 +606,23 @@ def offsets_of(spans: Int64) -> Int64:
     return offsets
 
 
-def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+def text_of_rows(
+    store: Readable, first: int, stop: int
+) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """Token, sentence and place in its sentence of rows ``first … stop``, as the sentences say (not the rows' own tokens)."""
     tokens: list[str] = []
     numbers: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     positions: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
     if first < stop:
-        for record in store.records(range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)):
+        for record in store.records(
+            range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)
+        ):
             lo, hi = max(first - record.first_row, 0), min(stop - record.first_row, record.n_rows)
-            shown = [layout.BOS_TOKEN, *record.tokens, layout.EOS_TOKEN] if store.boundaries and record.n_rows else record.tokens
+            shown = (
+                [layout.BOS_TOKEN, *record.tokens, layout.EOS_TOKEN]
+                if store.boundaries and record.n_rows
+                else record.tokens
+            )
             tokens += shown[lo:hi]
             numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
             positions.append(np.arange(lo, max(lo, hi), dtype=np.int32))
@@ -592,7 +651,9 @@ def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[i
         array = np.flatnonzero(array)
     if array.ndim > 1 or (array.dtype.kind not in "iu" and (array.size or not array.ndim)):
         kind = f"{array.ndim} dimensions" if array.ndim > 1 else array.dtype
-        raise IndexError(f"an index of {kind} into the {what}s of {where}: give a number, a slice, a list of integers, or a mask")
+        raise IndexError(
+            f"an index of {kind} into the {what}s of {where}: give a number, a slice, a list of integers, or a mask"
+        )
     wrong = array[(array < -size) | (array >= size)]
     if wrong.size:
         raise IndexError(f"no {what} {wrong[0]} of {size} {what}s in {where}")
@@ -607,4 +668,8 @@ def _row_spans(rows: Sequence[int]) -> Int64:
     wanted = np.asarray(rows, np.int64)
     breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
     firsts, lasts = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [-1]])
-    return np.stack([wanted[firsts], wanted[lasts] + 1], axis=1) if len(wanted) else np.zeros((0, 2), np.int64)
+    return (
+        np.stack([wanted[firsts], wanted[lasts] + 1], axis=1)
+        if len(wanted)
+        else np.zeros((0, 2), np.int64)
+    )

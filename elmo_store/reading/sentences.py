@@ -18,7 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
-from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError, StoreError
+from elmo_store.errors import (
+    SentenceNotFoundError,
+    ShardCorruptError,
+    ShardMissingError,
+    StoreError,
+)
 from elmo_store.format import layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import HashTables, UInt64
@@ -74,7 +79,14 @@ class Starts:
     what is stored plus one, so that 0 is what was not read; forked processes share it.
     """
 
-    def __init__(self, where: str, n_sentences: int, n_rows: int, chunk: int, read: Callable[[list[int]], list[Int64]]) -> None:
+    def __init__(
+        self,
+        where: str,
+        n_sentences: int,
+        n_rows: int,
+        chunk: int,
+        read: Callable[[list[int]], list[Int64]],
+    ) -> None:
         """``read``: gives the entries of chunks of so many, the last one may have more than there are; ``where``: for errors."""
         self._where, self._n, self._chunk, self._read = where, n_sentences, chunk, read
         self._most = n_rows + 1
@@ -82,7 +94,9 @@ class Starts:
 
     def _nothing(self) -> tuple[memoryview, set[int]]:
         """Starts, none of them read, in memory whose pages are taken when they are written; and the chunks that were read."""
-        return memoryview(mmap.mmap(-1, 8 * self._chunk * (self._n // self._chunk + 1))).cast("q"), set()
+        return memoryview(mmap.mmap(-1, 8 * self._chunk * (self._n // self._chunk + 1))).cast(
+            "q"
+        ), set()
 
     def span(self, number: int) -> tuple[int, int]:
         """First row and the row after the last of one sentence. SentenceNotFoundError, ShardCorruptError."""
@@ -139,11 +153,15 @@ class Starts:
         else:
             wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
             if len(wanted) and wanted.dtype.kind in "bf":
-                raise TypeError(f"sentences by {wanted.dtype}: give their numbers, of a mask numpy.flatnonzero(mask)")
+                raise TypeError(
+                    f"sentences by {wanted.dtype}: give their numbers, of a mask numpy.flatnonzero(mask)"
+                )
         is_outside = (wanted < 0) | (wanted >= self._n)
         if np.count_nonzero(is_outside):  # sooner than any()
             outside = wanted[is_outside]
-            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0")
+            raise SentenceNotFoundError(
+                f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0"
+            )
         return wanted.astype(np.int64, copy=False)
 
 
@@ -156,7 +174,9 @@ def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) 
     for rel, data in zip(rels, stored, strict=True):
         entries = np.full(manifest.sentence_chunk, -1, "<i8")
         with errors_name(root, rel, (ValueError, RuntimeError, IndexError)):
-            Zstd().decode(data, entries)  # a frame of more bytes is an error, and of fewer leaves numbers that can't be
+            Zstd().decode(
+                data, entries
+            )  # a frame of more bytes is an error, and of fewer leaves numbers that can't be
             if entries[-1] < 0:
                 raise ValueError("a chunk of sentence_start is cut")
         decoded.append(entries.astype(np.int64, copy=False))
@@ -179,15 +199,24 @@ class Texts:
 
     def __init__(self, table: pa.Table) -> None:
         """``table``: a row a sentence; nothing in it is null."""
-        self.columns: dict[str, pa.Array] = {name: table[name].combine_chunks() for name in table.column_names}
+        self.columns: dict[str, pa.Array] = {
+            name: table[name].combine_chunks() for name in table.column_names
+        }
         ids, tokens = self.columns.pop("id"), self.columns.pop("tokens")
         n_tokens = tokens.value_lengths()
-        lists = pa.ListArray.from_arrays(tokens.offsets, tokens.values)  # the function takes no type without nulls
+        lists = pa.ListArray.from_arrays(
+            tokens.offsets, tokens.values
+        )  # the function takes no type without nulls
         joined = pc.binary_join_element_wise(ids, pc.binary_join(lists, "\0"), "\0")
         _, offsets, data = pc.if_else(pc.equal(n_tokens, 0), ids, joined).buffers()
-        self._offsets, self._data = memoryview(offsets).cast("i"), b"" if data is None else data.to_pybytes()
+        self._offsets, self._data = (
+            memoryview(offsets).cast("i"),
+            b"" if data is None else data.to_pybytes(),
+        )
         text_bytes, self._made = len(offsets) + len(self._data), list[tuple[str, tuple[str, ...]]]()
-        if self._data.count(0) != (pc.sum(n_tokens).as_py() or 0):  # a text holds such a character itself: all is split here
+        if self._data.count(0) != (
+            pc.sum(n_tokens).as_py() or 0
+        ):  # a text holds such a character itself: all is split here
             self._made = list(zip(ids.to_pylist(), map(tuple, tokens.to_pylist()), strict=True))
             text_bytes *= 16  # roughly what Python's strings take
         self.nbytes = text_bytes + sum(int(column.nbytes) for column in self.columns.values())
@@ -213,22 +242,34 @@ def encode_part(table: pa.Table) -> bytes:
 
 def _repeated(schema: pa.Schema) -> list[str]:
     """Columns beside those of every part whose strings are likely to come again; not those inside objects."""
-    more = [field for field in schema if field.name not in (*layout.SENTENCES_SCHEMA.names, layout.TEXT.name)]
+    more = [
+        field
+        for field in schema
+        if field.name not in (*layout.SENTENCES_SCHEMA.names, layout.TEXT.name)
+    ]
     lists = [f"{field.name}.list.element" for field in more if field.type == layout.STRINGS]
     return [field.name for field in more if pa.types.is_string(field.type)] + lists
 
 
 def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -> bytes:
     """The table of parts; ``sizes``: bytes of each part's file, and of its rejects (0 without any)."""
-    columns: dict[str, list[int]] = {name: [getattr(part, name) for part in parts] for name in PartRange.__dataclass_fields__}
-    columns |= {"bytes": [part for part, _ in sizes], "rejects_bytes": [rejects for _, rejects in sizes]}
+    columns: dict[str, list[int]] = {
+        name: [getattr(part, name) for part in parts] for name in PartRange.__dataclass_fields__
+    }
+    columns |= {
+        "bytes": [part for part, _ in sizes],
+        "rejects_bytes": [rejects for _, rejects in sizes],
+    }
     return encoded_table(pa.table(columns, schema=layout.INDEX_SCHEMA))
 
 
 def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
     """The parts of a complete store, in order. ShardCorruptError unless they follow each other, up to the manifest's counts."""
     table = read_table(root, layout.SENTENCE_INDEX, layout.INDEX_SCHEMA)
-    parts = [PartRange(*row.values()) for row in table.select(list(PartRange.__dataclass_fields__)).to_pylist()]
+    parts = [
+        PartRange(*row.values())
+        for row in table.select(list(PartRange.__dataclass_fields__)).to_pylist()
+    ]
     counts = manifest.sizes
     fault = index_fault(parts)
     last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
@@ -262,7 +303,9 @@ class SentenceTable:
         self.starts = Starts(str(root), sizes.sentences, sizes.rows, chunk, read)
         self._footers: Recent[int, _PartFooter] = Recent(FOOTERS_KEPT)
         # By row group: `Texts` of id and tokens; by (group, RECORD) those with all of a record; by (group, names) tables.
-        self._kept: Recent[Any, Any] = Recent(int(TEXT_BYTES * share), lambda kept: int(kept.nbytes))
+        self._kept: Recent[Any, Any] = Recent(
+            int(TEXT_BYTES * share), lambda kept: int(kept.nbytes)
+        )
         self._by_id = HashTables(root, sizes.sentences, layout.id_table)
         self._by_text = HashTables(root, sizes.sentences, layout.text_table)
         self._lock = ForkLock()
@@ -287,7 +330,9 @@ class SentenceTable:
         groups, places = self._located(wanted)
         names = self._footers.get(self._part_of(groups[0])[0], self._read_footers).columns
         keys = [(group, RECORD) for group in groups]
-        facts = self._kept.get_all(keys, lambda missing: self._read_texts([group for group, _ in missing], names))
+        facts = self._kept.get_all(
+            keys, lambda missing: self._read_texts([group for group, _ in missing], names)
+        )
         values = [
             {name: column[place].as_py() for name, column in own.columns.items()}
             | dict(zip(TEXT_COLUMNS, own[place], strict=True))
@@ -307,7 +352,9 @@ class SentenceTable:
         wanted = self.starts.checked(numbers)
         schema = self.schema
         if unknown := [name for name in names if name not in schema.names]:
-            raise StoreError(f"{self._root} has no column {unknown[0]!r} of sentences: it has {', '.join(schema.names)}")
+            raise StoreError(
+                f"{self._root} has no column {unknown[0]!r} of sentences: it has {', '.join(schema.names)}"
+            )
         if not len(wanted):
             return pa.schema([schema.field(name) for name in names]).empty_table()
         of_sentences, places = self._located(wanted)
@@ -330,8 +377,12 @@ class SentenceTable:
         _, firsts, stops = self._index()
         holding = np.searchsorted(firsts[1:], wanted, "right")
         local = wanted - firsts[holding]
-        if not self._manifest.complete and len(unwritten := wanted[(local < 0) | (wanted >= stops[holding])]):
-            raise ShardMissingError(f"{self._root}: sentence {unwritten[0]} is not written yet: run the job again to continue it")
+        if not self._manifest.complete and len(
+            unwritten := wanted[(local < 0) | (wanted >= stops[holding])]
+        ):
+            raise ShardMissingError(
+                f"{self._root}: sentence {unwritten[0]} is not written yet: run the job again to continue it"
+            )
         places = local % layout.ROW_GROUP_SENTENCES
         return (wanted - places).tolist(), places.tolist()
 
@@ -349,7 +400,9 @@ class SentenceTable:
         with self._lock:
             if self._parts is None:
                 filled = [part for part in self._read_parts() if part.n_sentences]
-                spans = [(part.first_sentence, part.first_sentence + part.n_sentences) for part in filled]
+                spans = [
+                    (part.first_sentence, part.first_sentence + part.n_sentences) for part in filled
+                ]
                 edges = np.array(spans or [(0, 0)], np.int64)
                 self._parts = filled, edges[:, 0].copy(), edges[:, 1].copy()
             return self._parts
@@ -357,8 +410,14 @@ class SentenceTable:
     def _read_parts(self) -> list[PartRange]:
         if self._manifest.complete:
             return read_index(self._root, self._manifest)
-        markers = [read_marker(self._root, PartGroupMarker, number) for number in marked(self._root, layout.PART_GROUPS)]
-        return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
+        markers = [
+            read_marker(self._root, PartGroupMarker, number)
+            for number in marked(self._root, layout.PART_GROUPS)
+        ]
+        return sorted(
+            (part for marker in markers if marker for part in marker.parts),
+            key=lambda part: part.part,
+        )
 
     def _read_footers(self, holding: list[int]) -> list[_PartFooter]:
         """Footers of the parts that stand at these places of the index."""
@@ -366,12 +425,16 @@ class SentenceTable:
         rels = [layout.sentences_part(part.part) for part in parts]
         footers = []
         for part, rel, metadata in zip(parts, rels, read_footers(self._root, rels), strict=True):
-            check_groups(self._root.url(rel), metadata, part.n_sentences, layout.ROW_GROUP_SENTENCES)
+            check_groups(
+                self._root.url(rel), metadata, part.n_sentences, layout.ROW_GROUP_SENTENCES
+            )
             schema = metadata.schema.to_arrow_schema()
             fields = [field.column for field in self._manifest.fields]
             if problem := schema_problem(schema, pa.schema([*layout.SENTENCES_SCHEMA, *fields])):
                 raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
-            columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (not schema_problem(schema, pa.schema([layout.TEXT])))
+            columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (
+                not schema_problem(schema, pa.schema([layout.TEXT]))
+            )
             footers.append(_PartFooter(metadata, tuple(columns), schema.remove_metadata()))
         return footers
 
@@ -381,15 +444,22 @@ class SentenceTable:
 
     def _request(self, group: int, names: tuple[str, ...], **settings: bool) -> GroupsOf:
         held, number = self._part_of(group)
-        rel, footer = layout.sentences_part(self._index()[0][held].part), self._footers.get(held, self._read_footers)
+        rel, footer = (
+            layout.sentences_part(self._index()[0][held].part),
+            self._footers.get(held, self._read_footers),
+        )
         return GroupsOf(rel, footer.metadata, (number,), names, **settings)
 
     def _read_texts(self, groups: list[int], names: tuple[str, ...]) -> list[Texts]:
-        return list(map(Texts, read_tables(self._root, [self._request(group, names) for group in groups])))
+        return list(
+            map(Texts, read_tables(self._root, [self._request(group, names) for group in groups]))
+        )
 
     def _record(self, number: int, own: dict[str, Any]) -> SentenceRecord:
         if own["sentence"] != number:
-            raise ShardCorruptError(f"{self._root}: sentence {own['sentence']} is where {number} must be: a part is damaged")
+            raise ShardCorruptError(
+                f"{self._root}: sentence {own['sentence']} is where {number} must be: a part is damaged"
+            )
         n_tokens = own["n_tokens"]
         return SentenceRecord(
             index=number,

@@ -27,7 +27,9 @@ class Readers:
 
     sentences: SentenceTable
     rows: RowReader
-    marked: set[int] = field(default_factory=set)  # shards of an unfinished store that were found to be written
+    marked: set[int] = field(
+        default_factory=set
+    )  # shards of an unfinished store that were found to be written
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,9 @@ class Runs:
     rows: Int64
 
     @classmethod
-    def of(cls, stores: Sequence["StoreReader"], store_of: Int64, firsts: Int64, sizes: Int64) -> "Runs":
+    def of(
+        cls, stores: Sequence["StoreReader"], store_of: Int64, firsts: Int64, sizes: Int64
+    ) -> "Runs":
         """``firsts``: first sentence and row of each run in its store [2, n]; ``sizes``: how many it has of both [2, n]."""
         edges = np.zeros((2, sizes.shape[1] + 1), np.int64)
         np.cumsum(sizes, axis=1, out=edges[:, 1:])
@@ -61,7 +65,11 @@ class Runs:
         filled = np.flatnonzero(np.diff(self.rows))
         stores = [self.stores[place] for place in self.store_of[filled].tolist()]
         firsts = self.rows[filled]
-        return [*firsts.tolist(), int(self.rows[-1])], stores, (self.own_rows[filled] - firsts).tolist()
+        return (
+            [*firsts.tolist(), int(self.rows[-1])],
+            stores,
+            (self.own_rows[filled] - firsts).tolist(),
+        )
 
     def own(self, numbers: Sequence[int] | Int64) -> tuple[Int64, Int64]:
         """The sentences' runs, and their numbers in their stores."""
@@ -72,12 +80,18 @@ class Runs:
     def numbers(self, place: int, own: Sequence[int] | Int64) -> Int64:
         """Numbers of a store's sentences, -1 of those that are of no run. The store's runs are in its order."""
         runs = np.flatnonzero(self.store_of == place)
-        firsts, counts, wanted = self.own_sentences[runs], np.diff(self.sentences)[runs], np.asarray(own, np.int64)
+        firsts, counts, wanted = (
+            self.own_sentences[runs],
+            np.diff(self.sentences)[runs],
+            np.asarray(own, np.int64),
+        )
         if not len(firsts):
             return np.full(len(wanted), -1)
         run = np.maximum(np.searchsorted(firsts, wanted, "right") - 1, 0)
         offset = wanted - firsts[run]
-        return np.where((offset >= 0) & (offset < counts[run]), self.sentences[runs][run] + offset, -1)
+        return np.where(
+            (offset >= 0) & (offset < counts[run]), self.sentences[runs][run] + offset, -1
+        )
 
 
 @dataclass(frozen=True)
@@ -100,12 +114,18 @@ class StoreReader(Readable):
 
     def __init__(self, root: Root, manifest: Manifest, form: str, *, mapped: bool = True) -> None:
         """``mapped``: files of a local disk may be mapped."""
-        self._describe(root if root.watch else root.watched_by(Watch(manifest)), manifest, form, mapped=mapped)
+        self._describe(
+            root if root.watch else root.watched_by(Watch(manifest)), manifest, form, mapped=mapped
+        )
 
     def _describe(self, root: Root, manifest: Manifest, form: str, *, mapped: bool) -> None:
         self.root, self.manifest, self.form, self.mapped = root, manifest, form, mapped
         self.url = root.url()
-        self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
+        self.states, self.channels, self.boundaries = (
+            manifest.states,
+            manifest.channels,
+            manifest.boundaries,
+        )
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
         self.fields = {field.name: field for field in manifest.fields}
@@ -120,10 +140,13 @@ class StoreReader(Readable):
 
     def __repr__(self) -> str:
         counts = self.manifest.counts
-        size = f"{counts.sentences:,} sentences, {counts.rows:,} rows" if counts else "still reading its input"
-        return (
-            f"<{type(self).__name__} {self.url}: {size}, {len(self.states)} × {self.channels} {self.manifest.dtype}, {self.form}>"
+        size = (
+            f"{counts.sentences:,} sentences, {counts.rows:,} rows"
+            if counts
+            else "still reading its input"
         )
+        states = f"{len(self.states)} × {self.channels} {self.manifest.dtype}"
+        return f"<{type(self).__name__} {self.url}: {size}, {states}, {self.form}>"
 
     def held(self, faults: list[StoreError] | None = None) -> list[Held]:
         """The stores that this one is made of, in order: itself, or the members of a collection, see there."""
@@ -157,7 +180,12 @@ class StoreReader(Readable):
     @property
     def runs(self) -> Runs:
         """The stores that rows and sentences are read from, and the runs of sentences that each contributes: itself, as one."""
-        return Runs.of([self], np.zeros(1, np.int64), np.zeros((2, 1), np.int64), np.array([[self.n_sentences], [self.n_rows]]))
+        return Runs.of(
+            [self],
+            np.zeros(1, np.int64),
+            np.zeros((2, 1), np.int64),
+            np.array([[self.n_sentences], [self.n_rows]]),
+        )
 
     @cached_property
     def _starts(self) -> Starts:  # type: ignore[override]
@@ -203,7 +231,12 @@ class StoreReader(Readable):
     def _check_marked(self, spans: Iterable[Span]) -> None:
         """ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
         readers, size = self._now, self.manifest.shard_rows
-        shards = {shard for first, stop in spans if first < stop for shard in range(first // size, (stop - 1) // size + 1)}
+        shards = {
+            shard
+            for first, stop in spans
+            if first < stop
+            for shard in range(first // size, (stop - 1) // size + 1)
+        }
         for shard in sorted(shards - readers.marked):
             if read_marker(self.root, ShardMarker, shard) is None:
                 raise ShardMissingError(

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.abc.store import (
+    ByteRequest,
+    OffsetByteRequest,
+    RangeByteRequest,
+    Store,
+    SuffixByteRequest,
+)
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.cpu import Buffer as CpuBuffer
 from zarr.storage import MemoryStore
@@ -26,7 +32,9 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 def arrays(root: Root, manifest: Manifest) -> zarr.Group:
     """The group of arrays, for reading. Its metadata are those that the manifest asks for, whatever lies there."""
-    return zarr.open_group(_Objects(root, manifest), mode="r", use_consolidated=False, zarr_format=3)
+    return zarr.open_group(
+        _Objects(root, manifest), mode="r", use_consolidated=False, zarr_format=3
+    )
 
 
 class _Objects(Store):
@@ -40,7 +48,8 @@ class _Objects(Store):
     def __init__(self, root: Root, manifest: Manifest) -> None:
         super().__init__(read_only=True)
         known: dict[str, Buffer] = {
-            rel.removeprefix(f"{layout.ZARR}/"): CpuBuffer.from_bytes(data) for rel, data in metadata(manifest).items()
+            rel.removeprefix(f"{layout.ZARR}/"): CpuBuffer.from_bytes(data)
+            for rel, data in metadata(manifest).items()
         }
         self._known = MemoryStore(known, read_only=True)
         self._root, self._manifest = root, manifest
@@ -48,9 +57,14 @@ class _Objects(Store):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         """An object, or a range of it; None for metadata that there are none of. ShardMissingError."""
-        if key.rpartition("/")[2] in ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata") or key == "state/c/0":
+        if (
+            key.rpartition("/")[2] in ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+            or key == "state/c/0"
+        ):
             return await self._known.get(key, prototype, byte_range)
         rel = f"{layout.ZARR}/{key}"
         try:
@@ -61,7 +75,12 @@ class _Objects(Store):
         return prototype.buffer.from_bytes(data)
 
     async def get_ranges(
-        self, key: str, byte_ranges: Sequence[ByteRequest | None], *, prototype: BufferPrototype, **_: Any
+        self,
+        key: str,
+        byte_ranges: Sequence[ByteRequest | None],
+        *,
+        prototype: BufferPrototype,
+        **_: Any,
     ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
         """`get` of each: zarr's own joins ranges, of which only the first chunk would be checked."""
         chunks = await asyncio.gather(*(self.get(key, prototype, asked) for asked in byte_ranges))
@@ -71,7 +90,9 @@ class _Objects(Store):
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """`get` of each."""
-        return list(await asyncio.gather(*(self.get(key, prototype, asked) for key, asked in key_ranges)))
+        return list(
+            await asyncio.gather(*(self.get(key, prototype, asked) for key, asked in key_ranges))
+        )
 
     async def exists(self, key: str) -> bool:
         """Whether it is among the metadata."""
@@ -116,7 +137,10 @@ class _Objects(Store):
     def _index(self, array: str, shard: int, data: bytes) -> npt.NDArray[np.int64]:
         """The index at the end of a shard's object, see `zarr_shard.parse_index`."""
         m, (first, stop) = self._manifest, self._manifest.shard_range(shard)
-        n_parts, used = len(m.states) if array == "states" else 1, -(-(stop - first) // m.chunk_rows)
+        n_parts, used = (
+            len(m.states) if array == "states" else 1,
+            -(-(stop - first) // m.chunk_rows),
+        )
         return zarr_shard.parse_index(data, m.shard_rows // m.chunk_rows, n_parts, used)
 
     def _check(self, head: bytes) -> None:

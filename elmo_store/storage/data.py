@@ -16,7 +16,9 @@ import numpy as np
 from elmo_store.errors import ShardCorruptError
 
 Whole = bytes | bytearray
-Data = Whole | tuple[bytes | memoryview, ...]  # pieces follow each other; those of memory are of unsigned bytes, one dimension
+Data = (
+    Whole | tuple[bytes | memoryview, ...]
+)  # pieces follow each other; those of memory are of unsigned bytes, one dimension
 
 CRC_BYTES_AT_ONCE = 1 << 20  # hashed under the interpreter's lock: 0.2 ms
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
@@ -38,10 +40,14 @@ def read_regular(path: str, most_bytes: int | None = None) -> bytes:
     IsADirectoryError; ShardCorruptError for a pipe or a device, which has no end; TooLargeError before anything is read.
     """
     # Opened without waiting: a pipe otherwise is once somebody writes to it.
-    with open(path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+    with open(
+        path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+    ) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ShardCorruptError(f"{path} is a pipe or a device, where a file must be: move it away")
+            raise ShardCorruptError(
+                f"{path} is a pipe or a device, where a file must be: move it away"
+            )
         if most_bytes is not None and status.st_size > most_bytes:
             raise TooLargeError(most_bytes)
         return file.readall()

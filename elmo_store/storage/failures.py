@@ -27,7 +27,9 @@ _CLIENTS = frozenset((
     "requests", "urllib3", "http", "httpx", "httpcore",
 ))  # fmt: skip
 _PUTS = ("pipe_file", "put_file")  # they need no folder: one that finds nothing finds no bucket
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE)
+_NO_BUCKET = re.compile(
+    r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
+)
 MOST_TEXT = 300  # characters of what a client says
 # What an error is: the first row whose pattern is in its facts, the server's code, "HTTP" and the status, names of classes.
 _KINDS: tuple[tuple[str, type[OSError], str], ...] = (
@@ -63,7 +65,9 @@ _FINAL = (
     EOFError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError,
     StoreError, ValueError, TypeError, LookupError, AttributeError, ImportError, NotImplementedError, MemoryError,
 )  # fmt: skip
-_FINAL_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG})
+_FINAL_NUMBERS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG}
+)
 
 
 def translate_error(error: Exception, where: str, *, put: bool = False) -> Exception:
@@ -80,11 +84,20 @@ def translate_error(error: Exception, where: str, *, put: bool = False) -> Excep
     if isinstance(error, StoreError) or not (clients or isinstance(error, OSError | EOFError)):
         return error
     status, code, text = _status(chain), _code(chain), _text(clients[0] if clients else error)
-    facts = [code, f"HTTP{status}", *(kind.__name__ for each in clients for kind in type(each).__mro__)]
+    facts = [
+        code,
+        f"HTTP{status}",
+        *(kind.__name__ for each in clients for kind in type(each).__mro__),
+    ]
     no_number = isinstance(error, OSError) and error.errno is None  # it is no disk's
-    if (no_number and isinstance(error, PermissionError)) or str(error).startswith("Forbidden"):  # gcsfs has no class for it
+    if (no_number and isinstance(error, PermissionError)) or str(error).startswith(
+        "Forbidden"
+    ):  # gcsfs has no class for it
         facts.append("Forbidden")
-    if isinstance(error, ConnectionError | TimeoutError | EOFError) or str(error) == "Socket is closed":  # paramiko's
+    if (
+        isinstance(error, ConnectionError | TimeoutError | EOFError)
+        or str(error) == "Socket is closed"
+    ):  # paramiko's
         facts.append("unreachable")
     missing = status == 404 or (no_number and isinstance(error, FileNotFoundError))
     if _NO_BUCKET.search(f"{code} {text}") or (put and missing):
@@ -135,9 +148,13 @@ def _code(chain: list[BaseException]) -> str:
 
 def _text(error: BaseException) -> str:
     """What the client says, on one line, without what it tells of the request: that may hold a signature."""
-    text = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1?…", str(error).partition("\n\nDebug source")[0])
+    text = re.sub(
+        r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1?…", str(error).partition("\n\nDebug source")[0]
+    )
     in_body = re.search(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", text, re.DOTALL)
-    if match := in_body or re.search(r"Error performing \w+ (\S+) in \S+ - (.*)", text, re.DOTALL):  # the latter is obstore's
+    if match := in_body or re.search(
+        r"Error performing \w+ (\S+) in \S+ - (.*)", text, re.DOTALL
+    ):  # the latter is obstore's
         text = f"{match[1]}: {match[2]}"
     text = " ".join(text.split()).rstrip(":")[:MOST_TEXT]
     return f"{type(error).__name__}: {text}" if _is_client_s(error) or not text else text
@@ -173,7 +190,11 @@ class TranslatingCalls:
 
 def is_transient(error: BaseException) -> bool:
     """Whether ``error`` of a filesystem may be gone the next time. Filesystems have errors of their own, hence by exclusion."""
-    return isinstance(error, Exception) and not isinstance(error, _FINAL) and getattr(error, "errno", None) not in _FINAL_NUMBERS
+    return (
+        isinstance(error, Exception)
+        and not isinstance(error, _FINAL)
+        and getattr(error, "errno", None) not in _FINAL_NUMBERS
+    )
 
 
 def retry(
@@ -195,7 +216,11 @@ def retry(
         try:
             return work()
         except BaseException as error:
-            if attempt == most or (most is None and time.monotonic() >= deadline) or not transient(error):
+            if (
+                attempt == most
+                or (most is None and time.monotonic() >= deadline)
+                or not transient(error)
+            ):
                 raise
             _log.info("trying again: %r", error)
             on_retry()

@@ -18,7 +18,9 @@ from elmo_store.storage.failures import translated_errors
 OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves S3 to s3fs
 ENVIRONMENT = "env:"  # begins the value of a storage option that an environment variable holds
 # Where stores and outputs may be: filesystems on which an object appears whole or not at all.
-STORE_PROTOCOLS = frozenset({"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+STORE_PROTOCOLS = frozenset(
+    {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
+)
 _log = logging.getLogger(__name__)
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
 
@@ -37,7 +39,9 @@ def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
             return value
         name = value.removeprefix(ENVIRONMENT)
         if name not in os.environ:
-            raise StoreError(f"the storage options ask for the environment variable {name}, which is not set in this process")
+            raise StoreError(
+                f"the storage options ask for the environment variable {name}, which is not set in this process"
+            )
         return os.environ[name]
 
     return {name: resolved(value) for name, value in (options or {}).items()}
@@ -73,7 +77,9 @@ def open_filesystem(
     return filesystem, path
 
 
-def fetched(location: str, storage_options: Mapping[str, Any] | None = None, most_bytes: int | None = None) -> bytes:
+def fetched(
+    location: str, storage_options: Mapping[str, Any] | None = None, most_bytes: int | None = None
+) -> bytes:
     """The bytes of a file at any path or URL that fsspec understands; errors of a local one as `read_regular`'s.
 
     FileNotFoundError, IsADirectoryError of a local folder, other errors as `failures.translate_error` has them.
@@ -82,7 +88,9 @@ def fetched(location: str, storage_options: Mapping[str, Any] | None = None, mos
         if not names_filesystem(location):
             return read_regular(location, most_bytes)
         filesystem, path = open_filesystem(location, storage_options)
-        data: bytes = filesystem.cat_file(path, **({} if most_bytes is None else {"start": 0, "end": most_bytes + 1}))
+        data: bytes = filesystem.cat_file(
+            path, **({} if most_bytes is None else {"start": 0, "end": most_bytes + 1})
+        )
     if most_bytes is not None and len(data) > most_bytes:
         raise TooLargeError(most_bytes)
     return data
@@ -91,19 +99,27 @@ def fetched(location: str, storage_options: Mapping[str, Any] | None = None, mos
 def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSystem | None:
     """obstore's filesystem for ``location`` on S3; None where it is not installed, not meant, or can't do what is asked for."""
     scheme, _, path = location.partition("://")
-    if scheme not in ("s3", "s3a") or os.environ.get(OBSTORE) == "0" or find_spec("obstore") is None:
+    if (
+        scheme not in ("s3", "s3a")
+        or os.environ.get(OBSTORE) == "0"
+        or find_spec("obstore") is None
+    ):
         return None
     from elmo_store.storage import obstore_client
 
     try:
         if not obstore_client.works_here():
-            raise obstore_client.UntranslatedError("a forked process (spawn it to have obstore there)")
+            raise obstore_client.UntranslatedError(
+                "a forked process (spawn it to have obstore there)"
+            )
         if "//" in path:
             raise obstore_client.UntranslatedError("a path with // in it")
         return obstore_client.ObstoreFileSystem(**options)
     except obstore_client.UntranslatedError as what:
         if find_spec("s3fs") is None:
-            raise StoreError(f"{location}: obstore is not for {what}; s3fs is not installed: pip install s3fs") from None
+            raise StoreError(
+                f"{location}: obstore is not for {what}; s3fs is not installed: pip install s3fs"
+            ) from None
         _log.info("%s is left to s3fs: obstore is not for %s", location, what)
         return None
 
@@ -113,7 +129,9 @@ def check_store_location(location: str) -> None:
     if not names_filesystem(location):
         return
     protocol = location.partition("::")[0].partition("://")[0]
-    registered = registry.get(protocol)  # one that a program registered may say that it is as good as one of ours
+    registered = registry.get(
+        protocol
+    )  # one that a program registered may say that it is as good as one of ours
     names = {protocol, *(protocols_of(registered) if registered is not None else ())}
     if STORE_PROTOCOLS.isdisjoint(names):
         raise StoreError(
@@ -140,5 +158,7 @@ def is_inside(rel: str) -> bool:
 def checked(rel: str) -> str:
     """``rel`` if it stays inside the root; StoreError otherwise."""
     if not is_inside(rel):
-        raise StoreError(f"{rel!r} is not a path inside the store: it must be relative, without '..', '.', '\\' or empty names")
+        raise StoreError(
+            f"{rel!r} is not a path inside the store: it must be relative, without '..', '.', '\\' or empty names"
+        )
     return rel

@@ -16,7 +16,9 @@ import msgspec
 MOST_JSON_BYTES = 1 << 26  # Python's values take some twenty times as much
 T = TypeVar("T")
 _MEETING = threading.Lock()
-os.register_at_fork(before=_MEETING.acquire, after_in_parent=_MEETING.release, after_in_child=_MEETING.release)
+os.register_at_fork(
+    before=_MEETING.acquire, after_in_parent=_MEETING.release, after_in_child=_MEETING.release
+)
 
 
 def encoded_json(value: Any) -> bytes:

@@ -71,7 +71,9 @@ class Lease:
 class Heartbeats:
     """What was last heard of a run."""
 
-    said: Mapping[str, float] = field(default_factory=dict)  # by heartbeat: when, Unix seconds by its writer's clock
+    said: Mapping[str, float] = field(
+        default_factory=dict
+    )  # by heartbeat: when, Unix seconds by its writer's clock
     job: str = ""  # the name by which an engine knows the job
     console: str = ""
 
@@ -141,7 +143,11 @@ def described(lease: Lease, beats: Heartbeats | None = None) -> str:
         return text
     if beats.job:
         text += f", job {beats.job}" + (f" ({beats.console})" if beats.console else "")
-    return text + (f", last heard of {max(0.0, time.time() - beats.last):.0f} s ago" if beats.last else ", not heard of")
+    return text + (
+        f", last heard of {max(0.0, time.time() - beats.last):.0f} s ago"
+        if beats.last
+        else ", not heard of"
+    )
 
 
 def acquire(
@@ -188,7 +194,10 @@ def acquire(
             put_heartbeat(root, LAUNCHER_HEARTBEAT, lease.run)
             return
     current = read_lease(root)
-    raise LeaseHeldError(str(root), "another run that begins at the same time" if current is None else described(current))
+    raise LeaseHeldError(
+        str(root),
+        "another run that begins at the same time" if current is None else described(current),
+    )
 
 
 def release(root: Root, run: str) -> None:
@@ -200,7 +209,9 @@ def release(root: Root, run: str) -> None:
         root.remove(name)
 
 
-def launcher_is_gone(root: Root, lease: Lease, *, sleep: Callable[[float], None] = time.sleep) -> bool:
+def launcher_is_gone(
+    root: Root, lease: Lease, *, sleep: Callable[[float], None] = time.sleep
+) -> bool:
     """Whether the process that took ``lease`` has ended, whatever its workers do.
 
     On another machine it has if its heartbeat stays as it is for half a minute, which is waited for.
@@ -216,7 +227,11 @@ def launcher_is_gone(root: Root, lease: Lease, *, sleep: Callable[[float], None]
 
 
 def _wait_until_abandoned(
-    root: Root, current: Lease, wait_seconds: float, on_progress: Callable[[str], None], sleep: Callable[[float], None]
+    root: Root,
+    current: Lease,
+    wait_seconds: float,
+    on_progress: Callable[[str], None],
+    sleep: Callable[[float], None],
 ) -> None:
     """Return when the run of ``current`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
     if current.has_ended():
@@ -224,7 +239,10 @@ def _wait_until_abandoned(
     beats = read_heartbeats(root, current.run)
     if current.process.is_of_this_machine() and current.process.alive():
         raise LeaseHeldError(str(root), described(current, beats))
-    if time.time() - max(current.since, beats.last or 0.0) > current.patience_seconds + CLOCKS_DIFFER_SECONDS:
+    if (
+        time.time() - max(current.since, beats.last or 0.0)
+        > current.patience_seconds + CLOCKS_DIFFER_SECONDS
+    ):
         return
     if current.patience_seconds > wait_seconds:
         raise LeaseHeldError(str(root), described(current, beats))
@@ -238,7 +256,9 @@ def _wait_until_abandoned(
         if now is None:
             return
         heard = read_heartbeats(root, now.run)
-        if now.run != current.run or heard.said != beats.said:  # the last may be of a clock that is ahead
+        if (
+            now.run != current.run or heard.said != beats.said
+        ):  # the last may be of a clock that is ahead
             raise LeaseHeldError(str(root), described(now, heard))
 
 
@@ -292,7 +312,9 @@ class LeaseHolder:
         return cls.adopt(root, run, max_outage_seconds)
 
     @classmethod
-    def adopt(cls, root: Root, run: str, max_outage_seconds: float, job: str = "", console: str = "") -> Self:
+    def adopt(
+        cls, root: Root, run: str, max_outage_seconds: float, job: str = "", console: str = ""
+    ) -> Self:
         """Keep the lease of ``run`` alive from here on, and name its ``job`` if it has one already."""
         holder = cls(root, run, max_outage_seconds)
         holder._job = (job, console)
@@ -345,20 +367,29 @@ class LeaseHolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.end()
 
     def _keep_beating(self) -> None:
         beat_last = time.monotonic()
         while not self._ended.wait(HEARTBEAT_SECONDS):
             error = self._beat()
-            if error is None or isinstance(error, PermissionError):  # workers have credentials of their own
+            if error is None or isinstance(
+                error, PermissionError
+            ):  # workers have credentials of their own
                 beat_last = time.monotonic()
             elif self.lost_to is not None:
                 self._give_up(f"another run took {self.root} over")
                 return
             elif time.monotonic() - beat_last > self._max_outage_seconds:
-                self._give_up(f"{self.root} could not be reached for {self._max_outage_seconds:.0f} s")
+                self._give_up(
+                    f"{self.root} could not be reached for {self._max_outage_seconds:.0f} s"
+                )
                 return
 
     def _give_up(self, reason: str) -> None:

@@ -31,7 +31,9 @@ from elmo_store.storage.process import is_abandoned, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
 _ATTEMPTS = 10  # to make a folder and a file in it while others remove the folder
-_SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
+_SYNCFS = getattr(
+    ctypes.CDLL(None), "syncfs", None
+)  # of the C library, on Linux: one filesystem's buffers, not all
 
 
 class LocalDisk:
@@ -63,7 +65,9 @@ class LocalDisk:
 
     def ranges(self, ranges: Sequence[Range]) -> None:
         for rel, pieces in groupby(ranges, key=lambda piece: piece.rel):
-            with open(self._path(rel), "rb") as file:  # anew for every call: one that has vanished or was replaced is noticed
+            with open(
+                self._path(rel), "rb"
+            ) as file:  # anew for every call: one that has vanished or was replaced is noticed
                 for piece in pieces:
                     file.seek(piece.start)
                     if file.readinto(piece.into) < piece.into.nbytes:
@@ -85,7 +89,9 @@ class LocalDisk:
                     continue
                 try:
                     status = os.stat(path)  # of a link what it leads to, as readers have it
-                except OSError as error:  # removed since it was listed, or a link that leads nowhere
+                except (
+                    OSError
+                ) as error:  # removed since it was listed, or a link that leads nowhere
                     if not isinstance(error, FileNotFoundError) and not os.path.islink(path):
                         raise
                     continue
@@ -95,11 +101,17 @@ class LocalDisk:
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(name for name in os.listdir(self._path(folder)) if not name.startswith(TEMPORARY_PREFIX))
+            return sorted(
+                name
+                for name in os.listdir(self._path(folder))
+                if not name.startswith(TEMPORARY_PREFIX)
+            )
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
+    def put(
+        self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False
+    ) -> str:
         with self._temporary(rel, data, before, link=link) as temporary:
             stamp = local_stamp(os.stat(temporary))  # surely of these bytes, whoever else writes
             before()
@@ -172,7 +184,9 @@ class LocalDisk:
             os.close(descriptor)
 
     @contextmanager
-    def _temporary(self, rel: str, data: Data | Path, before: Before, *, link: bool) -> Iterator[str]:
+    def _temporary(
+        self, rel: str, data: Data | Path, before: Before, *, link: bool
+    ) -> Iterator[str]:
         """A file of ``data`` beside the object's place, which is to take its name; none is left behind."""
         before()  # here too, so that who may not write makes no folder
         folder, name = posixpath.split(self._path(rel))
@@ -188,7 +202,9 @@ class LocalDisk:
         except BaseException:
             with suppress(FileNotFoundError):
                 os.remove(temporary)
-            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
+            with suppress(
+                OSError
+            ):  # it holds something; made for this object alone, it goes with it
                 os.rmdir(folder)
             raise
         with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
@@ -238,7 +254,10 @@ def _write_in_folder(path: str, data: Data | Path, *, link: bool) -> None:
             os.makedirs(posixpath.dirname(path), exist_ok=True)
             _write(path, data, link=link)
             return
-        except (FileExistsError, FileNotFoundError):  # makedirs says that it exists if it goes while it looks
+        except (
+            FileExistsError,
+            FileNotFoundError,
+        ):  # makedirs says that it exists if it goes while it looks
             if not attempts_left:
                 raise
 
@@ -257,4 +276,7 @@ def _write(path: str, data: Data | Path, *, link: bool) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    return os.fsdecode(os.fsencode(f"{TEMPORARY_PREFIX}{temporary_tag()}{name}")[:254]) + _TEMPORARY_SUFFIX
+    return (
+        os.fsdecode(os.fsencode(f"{TEMPORARY_PREFIX}{temporary_tag()}{name}")[:254])
+        + _TEMPORARY_SUFFIX
+    )

@@ -12,7 +12,9 @@ class Location:
     what: str  # it is called in messages: ``output``, ``--weights``
     url: str  # path or URL, anything fsspec understands
     storage_options: Mapping[str, Any] | None = None  # what its filesystem takes
-    leaves_out: bool = False  # who reads this folder leaves out the output, which may therefore lie below it
+    leaves_out: bool = (
+        False  # who reads this folder leaves out the output, which may therefore lie below it
+    )
 
     def __str__(self) -> str:
         return f"{self.what} {self.url}"

@@ -26,7 +26,18 @@ from elmo_store.storage.data import (
 from elmo_store.storage.failures import TranslatingCalls, translate_error
 from elmo_store.storage.filesystems import protocols_of
 
-_STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_STAMPS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "checksum",
+    "generation",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "created",
+)
 
 
 class ObjectStore:
@@ -69,7 +80,9 @@ class ObjectStore:
     def ranges(self, ranges: Sequence[Range]) -> None:
         groups = merged(ranges)
         stops = [max(piece.stop for piece in group) for group in groups]
-        fetched = self._fetch([group[0].rel for group in groups], [group[0].start for group in groups], stops)
+        fetched = self._fetch(
+            [group[0].rel for group in groups], [group[0].start for group in groups], stops
+        )
         for group, stop, data in zip(groups, stops, fetched, strict=True):
             if len(data) < stop - group[0].start:
                 raise ShortReadError(group[0].rel, f"ends before byte {stop}")
@@ -78,22 +91,30 @@ class ObjectStore:
                 offset = piece.start - group[0].start
                 piece.into[:] = view[offset : offset + piece.into.nbytes]
 
-    def _fetch(self, rels: Sequence[str], starts: Sequence[Any], stops: Sequence[Any], **options: Any) -> list[bytes]:
+    def _fetch(
+        self, rels: Sequence[str], starts: Sequence[Any], stops: Sequence[Any], **options: Any
+    ) -> list[bytes]:
         """Ranges of bytes, all requested at once."""
         paths = [self._path(rel) for rel in rels]
-        fetched: list[Any] = self._calls.cat_ranges(paths, starts, stops, on_error="return", **options)
+        fetched: list[Any] = self._calls.cat_ranges(
+            paths, starts, stops, on_error="return", **options
+        )
         for rel, data in zip(rels, fetched, strict=True):
             if isinstance(data, FileNotFoundError):
                 raise FileNotFoundError(f"{self._url}/{rel}") from data
             if isinstance(data, Exception):
                 error = translate_error(data, f"{self._url}/{rel}")
-                raise error from None if error is data else data  # an error that is its own cause has causes without end
+                raise error from (
+                    None if error is data else data
+                )  # an error that is its own cause has causes without end
         return fetched
 
     def stat(self, rel: str) -> Listed | None:
         self._calls.invalidate_cache()
         try:
-            info = self._calls.info(self._path(rel))  # not ``exists``, which takes any failure for a no
+            info = self._calls.info(
+                self._path(rel)
+            )  # not ``exists``, which takes any failure for a no
         except FileNotFoundError:
             return None
         return _listed(info) if info["type"] == "file" else None
@@ -108,7 +129,9 @@ class ObjectStore:
         return {
             path[len(head) :]: _listed(info)
             for path, info in sorted(infos.items())
-            if path.startswith(head) and info["type"] == "file" and not posixpath.basename(path).startswith(TEMPORARY_PREFIX)
+            if path.startswith(head)
+            and info["type"] == "file"
+            and not posixpath.basename(path).startswith(TEMPORARY_PREFIX)
         }
 
     def names(self, folder: str) -> list[str]:
@@ -120,7 +143,9 @@ class ObjectStore:
         names = (posixpath.basename(path.rstrip("/")) for path in paths)
         return sorted(name for name in names if name and not name.startswith(TEMPORARY_PREFIX))
 
-    def put(self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False) -> str:
+    def put(
+        self, rel: str, data: Data | Path, before: Before = nothing, *, link: bool = False
+    ) -> str:
         answer = self._put(rel, data, before)  # obstore's is a stamp, s3fs' what the server says
         if isinstance(answer, Mapping) and answer.get("ETag"):
             return f"ETag={answer['ETag']}"
@@ -131,7 +156,9 @@ class ObjectStore:
             before()
             return self._calls.put_file(str(data), self._path(rel), **mode)
         if not self._takes_pieces:
-            data = bytes(joined(data)) if self._is_azure else joined(data)  # its client takes a bytearray for numbers
+            data = (
+                bytes(joined(data)) if self._is_azure else joined(data)
+            )  # its client takes a bytearray for numbers
         before()
         return self._calls.pipe_file(self._path(rel), data, **mode)
 
@@ -144,7 +171,9 @@ class ObjectStore:
                 if self.stat(rel) is None:
                     raise
                 put = False
-        return put if isinstance(data, Path) else self.get(rel) == data  # by this attempt, or by one whose answer was lost
+        return (
+            put if isinstance(data, Path) else self.get(rel) == data
+        )  # by this attempt, or by one whose answer was lost
 
     def remove(self, rels: Sequence[str], before: Before = nothing) -> None:
         before()
@@ -181,4 +210,6 @@ class ObjectStore:
 
 
 def _listed(info: Mapping[str, Any]) -> Listed:
-    return Listed(int(info["size"]), next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), ""))
+    return Listed(
+        int(info["size"]), next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
+    )

@@ -40,9 +40,18 @@ _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )  # fmt: skip
-_S3 = {"key": "access_key_id", "secret": "secret_access_key", "token": "session_token", "anon": "skip_signature"}
+_S3 = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "token": "session_token",
+    "anon": "skip_signature",
+}
 _S3 |= {"endpoint_url": "endpoint", "requester_pays": "request_payer"}
-_S3_CLIENT = {"endpoint_url": "endpoint", "region_name": "region", "aws_access_key_id": "access_key_id"}
+_S3_CLIENT = {
+    "endpoint_url": "endpoint",
+    "region_name": "region",
+    "aws_access_key_id": "access_key_id",
+}
 _S3_CLIENT |= {"aws_secret_access_key": "secret_access_key", "aws_session_token": "session_token"}
 T = TypeVar("T")
 
@@ -58,21 +67,37 @@ def s3_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> d
     and the roles of machines.
     """
     config = _renamed(options.get("client_kwargs") or {}, _S3_CLIENT, "client_kwargs.")
-    config |= _renamed({key: value for key, value in options.items() if key != "client_kwargs"}, _S3)
-    named = not environment.get("AWS_PROFILE") and any(environment.get(name) for name in _CREDENTIALS)
+    config |= _renamed(
+        {key: value for key, value in options.items() if key != "client_kwargs"}, _S3
+    )
+    named = not environment.get("AWS_PROFILE") and any(
+        environment.get(name) for name in _CREDENTIALS
+    )
     if not named and not {"access_key_id", "skip_signature"} & config.keys():
         raise UntranslatedError("credentials that only botocore finds")
-    region = config.get("region") or environment.get("AWS_DEFAULT_REGION") or environment.get("AWS_REGION")
-    endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    region = (
+        config.get("region")
+        or environment.get("AWS_DEFAULT_REGION")
+        or environment.get("AWS_REGION")
+    )
+    endpoint = (
+        config.get("endpoint")
+        or environment.get("AWS_ENDPOINT_URL_S3")
+        or environment.get("AWS_ENDPOINT_URL")
+    )
     if not region and not endpoint:
-        raise UntranslatedError("a bucket whose region is not named (client_kwargs.region_name, AWS_DEFAULT_REGION)")
+        raise UntranslatedError(
+            "a bucket whose region is not named (client_kwargs.region_name, AWS_DEFAULT_REGION)"
+        )
     config |= {"region": region or "us-east-1"} | ({"endpoint": endpoint} if endpoint else {})
     # TLS sees to it that what arrives is what was sent; a hash of each object for the signature took half of the time of a put.
     config["unsigned_payload"] = not str(config.get("endpoint", "")).startswith("http://")
     return config
 
 
-def _renamed(options: Mapping[str, Any], names: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+def _renamed(
+    options: Mapping[str, Any], names: Mapping[str, str], prefix: str = ""
+) -> dict[str, Any]:
     renamed = {}
     for key, value in options.items():
         if value is None:
@@ -109,19 +134,25 @@ class ObstoreFileSystem(AbstractFileSystem):
     def _call(self, function: Callable[..., T], path: str, *arguments: Any, **options: Any) -> T:
         """``function`` of the bucket's client and of the key. Every request is made here."""
         if not works_here():
-            raise OSError(f"{path}: obstore can't be used in a forked process: open the store there")
+            raise OSError(
+                f"{path}: obstore can't be used in a forked process: open the store there"
+            )
         bucket, _, key = path.partition("/")
         with translated_errors(path, put=function is obstore.put):
             return function(_client(bucket, self._config), key, *arguments, **options)
 
-    def _call_again(self, function: Callable[..., T], path: str, *arguments: Any, **options: Any) -> T:
+    def _call_again(
+        self, function: Callable[..., T], path: str, *arguments: Any, **options: Any
+    ) -> T:
         """`_call`, retried where the connection fails: obstore does not retry what may have been done already."""
         return retry(
             partial(self._call, function, path, *arguments, **options),
             local=False, attempts=RETRIES["max_retries"] + 1, transient=lambda error: isinstance(error, ConnectionError),
         )  # fmt: skip
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **_: Any
+    ) -> bytes:
         """The bytes of an object, its last ``-start`` bytes, or those from ``start`` to ``end``; fewer where it ends before."""
         path = self._strip_protocol(path)
         if start is None and end is None:
@@ -130,7 +161,9 @@ class ObstoreFileSystem(AbstractFileSystem):
             return self._call(_tail, path, -start)
         return self._call(_range, path, start or 0, end)
 
-    def cat_ranges(self, paths: Sequence[str], starts: Sequence[Any], ends: Sequence[Any], **_: Any) -> list[Any]:
+    def cat_ranges(
+        self, paths: Sequence[str], starts: Sequence[Any], ends: Sequence[Any], **_: Any
+    ) -> list[Any]:
         """`cat_file` of each, all at once; an error in place of its bytes."""
 
         def read(path: str, start: int | None, end: int | None) -> Any:
@@ -146,10 +179,14 @@ class ObstoreFileSystem(AbstractFileSystem):
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> str:
         """Put an object whole; its stamp. FileExistsError with ``mode`` create if it exists, or an attempt's answer was lost."""
-        pieces = [memoryview(piece).cast("B") for piece in pieces_of(value)]  # PyArrow's have signed bytes, which obstore refuses
+        pieces = [
+            memoryview(piece).cast("B") for piece in pieces_of(value)
+        ]  # PyArrow's have signed bytes, which obstore refuses
         return self._put(self._strip_protocol(path), pieces, size_of(value), mode)
 
-    def put_file(self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any) -> None:
+    def put_file(
+        self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any
+    ) -> None:
         """Put what a local file holds, in bounded memory; ``mode`` as of `pipe_file`, for which 5 GiB are the most."""
         size = os.path.getsize(lpath)
         with open(lpath, "rb") as file:  # mapped: its pages come and go while they are sent
@@ -159,7 +196,13 @@ class ObstoreFileSystem(AbstractFileSystem):
     def _put(self, path: str, value: Any, size: int, mode: str) -> str:
         in_parts = size > MOST_IN_ONE_PUT and mode != "create"
         answer = self._call_again(
-            obstore.put, path, value, mode=mode, use_multipart=in_parts, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+            obstore.put,
+            path,
+            value,
+            mode=mode,
+            use_multipart=in_parts,
+            chunk_size=PART_BYTES,
+            max_concurrency=PARTS_AT_ONCE,
         )
         return f"ETag={answer['e_tag']}" if answer["e_tag"] else ""
 
@@ -173,7 +216,10 @@ class ObstoreFileSystem(AbstractFileSystem):
         path = self._strip_protocol(path)
         bucket = path.partition("/")[0]
         listed = self._call(obstore.list_with_delimiter, path)
-        entries = [{"name": f"{bucket}/{folder}", "size": 0, "type": "directory"} for folder in listed["common_prefixes"]]
+        entries = [
+            {"name": f"{bucket}/{folder}", "size": 0, "type": "directory"}
+            for folder in listed["common_prefixes"]
+        ]
         entries += [_described(bucket, meta) for meta in listed["objects"]]
         if not entries:
             raise FileNotFoundError(path)
@@ -183,7 +229,10 @@ class ObstoreFileSystem(AbstractFileSystem):
         """Every object below a prefix, which no name of a folder is."""
         path = self._strip_protocol(path)
         bucket = path.partition("/")[0]
-        infos = {info["name"]: info for info in (_described(bucket, meta) for meta in self._call(_below, path))}
+        infos = {
+            info["name"]: info
+            for info in (_described(bucket, meta) for meta in self._call(_below, path))
+        }
         return infos if detail else sorted(infos)
 
     def rm_file(self, path: str) -> None:
@@ -194,7 +243,12 @@ class ObstoreFileSystem(AbstractFileSystem):
         """Remove objects of one bucket."""
         paths = [self._strip_protocol(name) for name in path]
         if paths:
-            self._call_again(lambda client, _: obstore.delete(client, [name.partition("/")[2] for name in paths]), paths[0])
+            self._call_again(
+                lambda client, _: obstore.delete(
+                    client, [name.partition("/")[2] for name in paths]
+                ),
+                paths[0],
+            )
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         """Copy an object: within a bucket at the server, otherwise by way of this machine's memory."""
@@ -223,7 +277,9 @@ class ObjectFile(AbstractBufferedFile):
 def _client(bucket: str, config: str) -> Any:
     """The client of a bucket. It holds connections, and making one takes milliseconds: those of equal options share it."""
     settings = json.loads(config)
-    client: dict[str, Any] = CLIENT | {"allow_http": str(settings.get("endpoint", "")).startswith("http://")}
+    client: dict[str, Any] = CLIENT | {
+        "allow_http": str(settings.get("endpoint", "")).startswith("http://")
+    }
     if ca_file := os.environ.get("AWS_CA_BUNDLE"):
         client["root_certificate"] = Path(ca_file).read_bytes()
     kind: Any = S3Store  # its types are of literals
@@ -237,7 +293,9 @@ def _whole(client: Any, key: str) -> bytes:
 def _tail(client: Any, key: str, n_bytes: int) -> bytes:
     try:
         return obstore.get(client, key, options={"range": {"suffix": n_bytes}}).bytes().to_bytes()
-    except exceptions.BaseError:  # an empty object has no range, and some servers know none from the end
+    except (
+        exceptions.BaseError
+    ):  # an empty object has no range, and some servers know none from the end
         size = obstore.head(client, key)["size"]
         return _range(client, key, max(0, size - n_bytes), size)
 
@@ -260,4 +318,10 @@ def _below(client: Any, key: str) -> list[Any]:
 def _described(bucket: str, meta: Any) -> dict[str, Any]:
     """As s3fs names it, so that both have the same stamps."""
     name = f"{bucket}/{meta['path']}"
-    return {"name": name, "size": meta["size"], "type": "file", "ETag": meta["e_tag"], "LastModified": meta["last_modified"]}
+    return {
+        "name": name,
+        "size": meta["size"],
+        "type": "file",
+        "ETag": meta["e_tag"],
+        "LastModified": meta["last_modified"],
+    }

@@ -32,7 +32,9 @@ class ResolvedLocation:
     shown: str  # as its user wrote it
     kind: str  # of filesystem
     parts: tuple[str, ...]  # names of the path, links resolved; on object stores bucket first
-    nodes: tuple[Node | None, ...] = ()  # of this machine's path (first) and the folders above it; None for what does not exist
+    nodes: tuple[
+        Node | None, ...
+    ] = ()  # of this machine's path (first) and the folders above it; None for what does not exist
 
 
 def relation(first: ResolvedLocation, second: ResolvedLocation) -> str | None:
@@ -45,11 +47,15 @@ def relation(first: ResolvedLocation, second: ResolvedLocation) -> str | None:
 def _is_below(inner: ResolvedLocation, outer: ResolvedLocation) -> bool:
     """Whether ``inner`` lies in ``outer``, or is the same."""
     node = outer.nodes[0] if outer.nodes else None
-    below = inner.parts[: len(outer.parts)] == outer.parts or (node is not None and node in inner.nodes)
+    below = inner.parts[: len(outer.parts)] == outer.parts or (
+        node is not None and node in inner.nodes
+    )
     return below and inner.kind == outer.kind
 
 
-def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ResolvedLocation:
+def resolved(
+    location: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> ResolvedLocation:
     """What ``location`` means, anything fsspec understands. It need not exist. Errors as those of the filesystem."""
     shown = os.fspath(location)
     filesystem, path = _innermost(*open_filesystem(shown, storage_options, obstore=True))
@@ -67,7 +73,11 @@ def resolved_locations(location: Location) -> tuple[ResolvedLocation, ...]:
     if target.kind != LOCAL:
         return (target,)
     folder = os.sep + os.sep.join(target.parts)
-    links = [entry.path for entry in os.scandir(folder) if entry.is_symlink()] if os.path.isdir(folder) else []
+    links = (
+        [entry.path for entry in os.scandir(folder) if entry.is_symlink()]
+        if os.path.isdir(folder)
+        else []
+    )
     return (target, *map(resolved, sorted(links)))
 
 
@@ -78,10 +88,17 @@ def check_apart(written: Location, reads: Iterable[Location]) -> None:
         for source, output in product(resolved_locations(read), outputs):
             overlap = relation(output, source)
             if overlap is not None and not (overlap == INSIDE and read.leaves_out):
-                raise OverlapError(f"{written.what} {output.shown}", overlap, f"{read.what} {source.shown}")
+                raise OverlapError(
+                    f"{written.what} {output.shown}", overlap, f"{read.what} {source.shown}"
+                )
 
 
-def check_outside(written: Location, what: str, urls: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> None:
+def check_outside(
+    written: Location,
+    what: str,
+    urls: Iterable[str],
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """OverlapError if one of the files ``urls`` (full names; ``what``: they are) lies in ``written``, also by a link."""
     outputs = resolved_locations(written)
     inside: dict[str, bool] = {}  # files are many, folders few

@@ -20,7 +20,12 @@ from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.root import Root
 
 TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
-PYARROW_ERRORS = (pa.ArrowException, ValueError, LookupError, OSError)  # that it raises for damaged files
+PYARROW_ERRORS = (
+    pa.ArrowException,
+    ValueError,
+    LookupError,
+    OSError,
+)  # that it raises for damaged files
 _TRAILER_BYTES = 8  # length of the footer, and "PAR1"
 MOST_BYTES = 1 << 28  # that columns which are read together decompress to, or …
 MOST_RATIO = 250  # … so many times what is stored, if that is more
@@ -42,7 +47,9 @@ class GroupsOf:
 
 
 @contextmanager
-def errors_name(root: Root, rel: str = "", damage: tuple[type[Exception], ...] = PYARROW_ERRORS) -> Iterator[None]:
+def errors_name(
+    root: Root, rel: str = "", damage: tuple[type[Exception], ...] = PYARROW_ERRORS
+) -> Iterator[None]:
     """Turn a missing file into ShardMissingError and ``damage`` into ShardCorruptError; a network's errors pass.
 
     StoreReplacedError where another store stands. ``rel``: the file, if the errors don't name it.
@@ -52,7 +59,9 @@ def errors_name(root: Root, rel: str = "", damage: tuple[type[Exception], ...] =
     except FileNotFoundError as error:
         root.confirm(now=True)
         where = root.url(rel) if rel else error.filename or error
-        raise ShardMissingError(f"{where} is missing: run the job again, or restore the file") from error
+        raise ShardMissingError(
+            f"{where} is missing: run the job again, or restore the file"
+        ) from error
     except damage as error:
         # pyarrow raises ArrowInvalid for a cut file, a bare OSError, without errno, for damaged pages, and more of its own for
         # footers that a flipped bit made into something else: integers of 65 bits, tables of terabytes.
@@ -74,7 +83,10 @@ def _text_bytes(chunk: pa.Array) -> int:
         return 0
     import pyarrow.compute as pc  # which an import of this package need not pay for
 
-    return int(pc.sum(pc.binary_length(values.dictionary).take(values.indices).cast(pa.int64())).as_py() or 0)
+    return int(
+        pc.sum(pc.binary_length(values.dictionary).take(values.indices).cast(pa.int64())).as_py()
+        or 0
+    )
 
 
 def encoded_table(table: pa.Table, **options: Any) -> bytes:
@@ -105,10 +117,15 @@ def read_footers(root: Root, rels: Sequence[str]) -> list[pq.FileMetaData]:
 def check_groups(where: str, metadata: pq.FileMetaData, n_rows: int, group_rows: int) -> None:
     """ShardCorruptError unless a file has so many rows, ``group_rows`` in each row group but the last."""
     lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    actual, wanted = (metadata.num_rows, sum(lengths), len(lengths)), (n_rows, n_rows, -(-n_rows // group_rows))
+    actual, wanted = (
+        (metadata.num_rows, sum(lengths), len(lengths)),
+        (n_rows, n_rows, -(-n_rows // group_rows)),
+    )
     if actual != wanted or any(n != group_rows for n in lengths[:-1]):
         has = f"{metadata.num_rows} rows, {sum(lengths)} in {len(lengths)} row groups"
-        raise ShardCorruptError(f"{where} has {has}, not {n_rows} in groups of {group_rows}: restore it")
+        raise ShardCorruptError(
+            f"{where} has {has}, not {n_rows} in groups of {group_rows}: restore it"
+        )
 
 
 def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
@@ -120,7 +137,9 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
         with errors_name(root, request.rel):
             size = os.stat(path).st_size if fetched is None else len(fetched[i])
             _check_sizes(size, request.metadata, request.groups, request.columns)
-            tables.append(_read(path if fetched is None else pa.BufferReader(fetched[i]), request, size))
+            tables.append(
+                _read(path if fetched is None else pa.BufferReader(fetched[i]), request, size)
+            )
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -137,7 +156,9 @@ def read_table(root: Root, rel: str, schema: pa.Schema) -> pa.Table:
         metadata = pq.read_metadata(pa.BufferReader(data))
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
             raise ValueError(problem)
-        request = GroupsOf(rel, metadata, tuple(range(metadata.num_row_groups)), tuple(schema.names))
+        request = GroupsOf(
+            rel, metadata, tuple(range(metadata.num_row_groups)), tuple(schema.names)
+        )
         _check_sizes(len(data), metadata, request.groups, request.columns)
         return _read(pa.BufferReader(data), request, len(data)).select(schema.names)
 
@@ -148,10 +169,18 @@ def _read(source: Any, request: GroupsOf, size: int) -> pa.Table:
     # Strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet.
     texts = _texts(metadata, request.groups, columns)
     # pre_buffer would join ranges over gaps that were not fetched; everything is in memory already.
-    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=texts)
+    file = pq.ParquetFile(
+        source,
+        metadata=metadata,
+        page_checksum_verification=True,
+        pre_buffer=False,
+        read_dictionary=texts,
+    )
     # Each row group has dictionaries of its own, and pyarrow joins none that lie in lists.
     several = [[group] for group in request.groups] if texts else [list(request.groups)]
-    tables = [file.read_row_groups(own, columns=list(columns), use_threads=False) for own in several]
+    tables = [
+        file.read_row_groups(own, columns=list(columns), use_threads=False) for own in several
+    ]
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
     _check(table, metadata, request.groups, nulls=request.nulls)
     return _plain_strings(table, metadata, size) if texts else table
@@ -161,9 +190,17 @@ def _texts(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[s
     """Paths of strings that some of these row groups have as numbers of a dictionary."""
     schema = metadata.schema
     columns_read = {place: schema.column(place) for place in _leaves(metadata, columns)}
-    texts = {place: column.path for place, column in columns_read.items() if column.physical_type == "BYTE_ARRAY"}
+    texts = {
+        place: column.path
+        for place, column in columns_read.items()
+        if column.physical_type == "BYTE_ARRAY"
+    }
     groups_of = [metadata.row_group(group) for group in groups] if texts else []
-    return sorted(path for place, path in texts.items() if any(g.column(place).has_dictionary_page for g in groups_of))
+    return sorted(
+        path
+        for place, path in texts.items()
+        if any(g.column(place).has_dictionary_page for g in groups_of)
+    )
 
 
 def schema_problem(actual: pa.Schema, wanted: pa.Schema) -> str | None:
@@ -188,12 +225,16 @@ def _plain_strings(table: pa.Table, metadata: pq.FileMetaData, size: int) -> pa.
     """``table``, of a file of ``size`` bytes, with plain strings. ValueError for strings that are too long together."""
     for column in table.columns:
         if (n_bytes := sum(map(_text_bytes, column.chunks))) > _most_bytes(size):
-            raise ValueError(f"a column has {n_bytes:,} bytes of text, more than {_most_bytes(size):,}")
+            raise ValueError(
+                f"a column has {n_bytes:,} bytes of text, more than {_most_bytes(size):,}"
+            )
     whole = metadata.schema.to_arrow_schema()
     return table.cast(pa.schema([whole.field(name) for name in table.column_names]))
 
 
-def _check(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], *, nulls: bool) -> None:
+def _check(
+    table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], *, nulls: bool
+) -> None:
     """ValueError for other rows than the footer says, nulls unless there may be any, and strings that are none."""
     rows = sum(metadata.row_group(group).num_rows for group in groups)
     if table.num_rows != rows:
@@ -218,14 +259,20 @@ def _fetch(root: Root, requests: Sequence[GroupsOf]) -> list[mmap.mmap]:
     files, ranges = [], []
     for request in requests:
         with errors_name(root, request.rel):
-            chunks = [chunk[1:] for chunk in _chunks(request.metadata, request.groups, request.columns)]
+            chunks = [
+                chunk[1:] for chunk in _chunks(request.metadata, request.groups, request.columns)
+            ]
             size = max((stop for _, stop in chunks), default=1)
             try:
-                file = mmap.mmap(-1, max(1, size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # what is not touched takes no memory
+                file = mmap.mmap(
+                    -1, max(1, size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+                )  # what is not touched takes no memory
             except (OSError, OverflowError) as error:
                 raise ValueError(f"its columns end at byte {size:,}") from error
         files.append(file)
-        ranges += [Range(request.rel, start, memoryview(file)[start:stop]) for start, stop in chunks]
+        ranges += [
+            Range(request.rel, start, memoryview(file)[start:stop]) for start, stop in chunks
+        ]
     with errors_name(root, damage=(ShortReadError,)):
         root.read_ranges(ranges)
     return files
@@ -242,7 +289,9 @@ def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[int]:
     return [i for i in range(len(schema)) if schema.column(i).path.partition(".")[0] in columns]
 
 
-def _chunks(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
+def _chunks(
+    metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]
+) -> Iterator[tuple[Any, int, int]]:
     """Each column that holds values of the fields of these names, in these row groups; (start, stop) in the file. ValueError."""
     places = _leaves(metadata, columns)
     for group in groups:
@@ -250,7 +299,10 @@ def _chunks(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[
         for place in places:
             column = row_group.column(place)
             start, stored = column.data_page_offset, column.total_compressed_size
-            if column.has_dictionary_page and (dictionary := column.dictionary_page_offset) is not None:
+            if (
+                column.has_dictionary_page
+                and (dictionary := column.dictionary_page_offset) is not None
+            ):
                 start = min(start, dictionary)
             if start < 0 or not 0 <= stored <= MOST_STORED:
                 raise ValueError(
@@ -259,7 +311,9 @@ def _chunks(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[
             yield column, start, start + stored
 
 
-def _check_sizes(size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
+def _check_sizes(
+    size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]
+) -> None:
     """ValueError, with the limit, if columns of row groups of a file of ``size`` end behind it, or would take too much memory."""
     stored = total = 0
     for column, start, stop in _chunks(metadata, groups, columns):

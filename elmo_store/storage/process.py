@@ -90,11 +90,17 @@ def scratch_folder() -> Iterator[Path]:
     """A folder for temporary files of this process, removed at the end; those of this user's dead processes are removed first."""
     with os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            if not entry.name.startswith(_FOLDER_PREFIX) or not _TAG.match(entry.name, len(_FOLDER_PREFIX)):
+            if not entry.name.startswith(_FOLDER_PREFIX) or not _TAG.match(
+                entry.name, len(_FOLDER_PREFIX)
+            ):
                 continue
-            with suppress(FileNotFoundError):  # its process, or another command, may have just removed it
+            with suppress(
+                FileNotFoundError
+            ):  # its process, or another command, may have just removed it
                 status = entry.stat(follow_symlinks=False)
-                if status.st_uid == os.getuid() and is_abandoned(entry.name.removeprefix(_FOLDER_PREFIX), status.st_mtime):
+                if status.st_uid == os.getuid() and is_abandoned(
+                    entry.name.removeprefix(_FOLDER_PREFIX), status.st_mtime
+                ):
                     shutil.rmtree(entry.path, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{temporary_tag()}") as folder:
         yield Path(folder)
@@ -139,7 +145,9 @@ def _machine() -> str:
 def _started(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # after the name, which may hold anything
+            fields = (
+                file.read().rpartition(b")")[2].split()
+            )  # after the name, which may hold anything
         return "ended" if fields[0] == b"Z" else fields[19].decode()
     except (OSError, IndexError):
         return ""

@@ -55,7 +55,9 @@ class Recent(Generic[K, V]):
             values |= made
             with self._lock:
                 for key, value in made.items():
-                    self._size += self._size_of(value) - (self._size_of(self._values[key]) if key in self._values else 0)
+                    self._size += self._size_of(value) - (
+                        self._size_of(self._values[key]) if key in self._values else 0
+                    )
                     self._values[key] = value
                 while self._size > self._most and len(self._values) > 1:
                     self._size -= self._size_of(self._values.popitem(last=False)[1])

@@ -21,7 +21,12 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.storage.data import Before, Data, Listed, Range, nothing
 from elmo_store.storage.failures import Retrying, TranslatingCalls, translated_errors
-from elmo_store.storage.filesystems import check_store_location, checked, names_filesystem, open_filesystem
+from elmo_store.storage.filesystems import (
+    check_store_location,
+    checked,
+    names_filesystem,
+    open_filesystem,
+)
 from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_json
 from elmo_store.storage.local_disk import LocalDisk
 from elmo_store.storage.object_store import ObjectStore
@@ -63,7 +68,9 @@ class Root:
         watch: sees to it that reads are of the store that was opened, None for a root of no store in particular.
     """
 
-    def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """``url``: a local path, or a URL of one of `filesystems.STORE_PROTOCOLS`; StoreError for any other URL."""
         self.storage_options = dict(storage_options or {})
         self.owner: Owner | None = None
@@ -103,12 +110,18 @@ class Root:
         opened = self._opened
         if opened is None or opened.process != os.getpid():
             with translated_errors(self._location):
-                filesystem, path = open_filesystem(self._location, self.storage_options, obstore=True)
+                filesystem, path = open_filesystem(
+                    self._location, self.storage_options, obstore=True
+                )
             folder = path.rstrip("/") if path != "/" else path
             is_local = isinstance(filesystem, LocalFileSystem)
-            objects: Objects = LocalDisk(folder) if is_local else ObjectStore(filesystem, folder, self._location)
+            objects: Objects = (
+                LocalDisk(folder) if is_local else ObjectStore(filesystem, folder, self._location)
+            )
             if self.owner is not None:
-                objects = cast(Objects, Retrying(objects, local=is_local, on_retry=self.owner.count_retry))
+                objects = cast(
+                    Objects, Retrying(objects, local=is_local, on_retry=self.owner.count_retry)
+                )
             opened = self._opened = _Opened(os.getpid(), filesystem, folder, is_local, objects)
             if self.owner is not None:
                 self.owner.opens()
@@ -249,7 +262,9 @@ class Root:
 
         ``link``: nobody writes into the file, so a hard link serves on the same disk.
         """
-        return self._written(rel, lambda before: self.objects.put(checked(rel), data, before, link=link))
+        return self._written(
+            rel, lambda before: self.objects.put(checked(rel), data, before, link=link)
+        )
 
     def put_json(self, rel: str, value: Any) -> None:
         """Write ``value`` as `encoded_json` has it."""
@@ -299,7 +314,9 @@ class Root:
     def _written(self, rel: str, write: Callable[[Before], T]) -> T:
         try:
             return write(self._before(rel))
-        except FileNotFoundError:  # what was written is swept: whoever took the output over does that
+        except (
+            FileNotFoundError
+        ):  # what was written is swept: whoever took the output over does that
             if self.owner is not None:
                 self.owner.confirm(None)
             raise
@@ -307,7 +324,9 @@ class Root:
 
 def folder_in_place_of(url: str) -> ShardCorruptError:
     """The error of a folder that has an object's name."""
-    return ShardCorruptError(f"{url} is a folder, where an object of the store must be: move that folder away")
+    return ShardCorruptError(
+        f"{url} is a folder, where an object of the store must be: move that folder away"
+    )
 
 
 def _folder(name: str) -> str:

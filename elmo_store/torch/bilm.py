@@ -19,7 +19,9 @@ from elmo_store.reading.rows import Readable
 from elmo_store.torch.characters import tokens_of_ids
 from elmo_store.torch.mix import layers_of_states
 
-Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
+Inputs = (
+    torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class LiveModel:
     def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
         """The rows [n_rows, 2L+1, p] of each sentence. Errors as of `loaded`."""
         store = self.store
-        dtype, boundaries = ("float32", True) if store is None else (store.dtype.name, store.boundaries)
+        dtype, boundaries = (
+            ("float32", True) if store is None else (store.dtype.name, store.boundaries)
+        )
         computed: list[Array] = self.loaded().embed(sentences, dtype, boundaries=boundaries)
         if store is not None and store.is_int8:  # with what 8 bits lose, as the store's own rows
             return [quantized(rows).floats() for rows in computed]
@@ -100,7 +104,9 @@ def live_model(
 ) -> LiveModel | None:
     """The model of two files, or the one called ``model``; None without any. TypeError for two, and for options alone."""
     if options_file is not None and (weight_file is None or model is not None):
-        raise TypeError(f"options_file={options_file}: options are of a weight_file: give both, or model=… alone")
+        raise TypeError(
+            f"options_file={options_file}: options are of a weight_file: give both, or model=… alone"
+        )
     if weight_file is not None and model is not None:
         raise TypeError(f"weight_file={weight_file} and model={model!r}: give one of them")
     name = model if weight_file is None else os.fspath(weight_file)
@@ -129,12 +135,16 @@ class BiLM(nn.Module):
         self._elmo_lstm = _Carried()
         self._store, self._live = store, live
         rows_of: Any = live.loaded() if store is None and live is not None else store
-        self.where, self.boundaries = ("the model", True) if store is None else (store.url, store.boundaries)
+        self.where, self.boundaries = (
+            ("the model", True) if store is None else (store.url, store.boundaries)
+        )
         try:
             self.num_layers = layout.n_layers(rows_of.states) + 1
         except ValueError as error:
             raise StoreError(f"{self.where}: {error}") from error
-        self._no_rows = np.empty((0, len(rows_of.states), rows_of.channels), np.float32 if store is None else store.dtype)
+        self._no_rows = np.empty(
+            (0, len(rows_of.states), rows_of.channels), np.float32 if store is None else store.dtype
+        )
 
     def get_output_dim(self) -> int:
         """2p, the width of a layer."""
@@ -146,17 +156,24 @@ class BiLM(nn.Module):
         ``inputs`` as of `Elmo`. Errors as there; StoreError for a store without the rows of BOS and EOS.
         """
         if not self.boundaries:
-            raise StoreError("the biLM's own layers have rows of BOS and EOS, which the store has not: embed with --boundaries")
+            raise StoreError(
+                "the biLM's own layers have rows of BOS and EOS, which the store has not: embed with --boundaries"
+            )
         rows = self.rows(inputs)
         layers = layers_of_states(rows.states.float())
         device = inputs.device if isinstance(inputs, torch.Tensor) else layers.device
-        return {"activations": list(layers.to(device).unbind(2)), "mask": rows.mask.to(device, torch.int64)}
+        return {
+            "activations": list(layers.to(device).unbind(2)),
+            "mask": rows.mask.to(device, torch.int64),
+        }
 
     def rows(self, inputs: Inputs) -> BatchRows:
         """The rows that inputs of any kind stand for, as of `Elmo`."""
         if isinstance(inputs, Mapping):
             if "states" not in inputs or "mask" not in inputs:
-                raise TypeError(f"a batch has {', '.join(inputs)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
+                raise TypeError(
+                    f"a batch has {', '.join(inputs)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]"
+                )
             return BatchRows(inputs["states"], inputs["mask"].bool(), (len(inputs["mask"]),))
         if isinstance(inputs, torch.Tensor | np.ndarray):
             array = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
@@ -173,8 +190,12 @@ class BiLM(nn.Module):
         items: Sequence[Any] = inputs
         if all(isinstance(item, int | np.integer) for item in items):
             return self._padded(self._of_numbers([int(item) for item in items]))
-        if isinstance(inputs, str) or any(isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items):
-            raise TypeError(f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or sentence numbers")
+        if isinstance(inputs, str) or any(
+            isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items
+        ):
+            raise TypeError(
+                f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or sentence numbers"
+            )
         return self._padded(self.of_texts(items))
 
     def of_texts(self, texts: Sequence[Sequence[str | bytes]]) -> list[Array]:
@@ -191,7 +212,11 @@ class BiLM(nn.Module):
                 + (f" (nor {len(missing) - 1} others of this batch)" if len(missing) > 1 else "")
                 + ": embed it into the store, or give model=… to compute such sentences"
             )
-        computed = self._live.rows([[_text(token) for token in text] for text in missing]) if self._live and missing else []
+        computed = (
+            self._live.rows([[_text(token) for token in text] for text in missing])
+            if self._live and missing
+            else []
+        )
         read = self._read(sorted({number for number in numbers.values() if number is not None}))
         rows_of = {text: read[number] for text, number in numbers.items() if number is not None}
         rows_of |= dict(zip(missing, computed, strict=True))
@@ -209,14 +234,18 @@ class BiLM(nn.Module):
             return {}
         return {sentence.index: rows for sentence, rows in self._store.read_sentences(numbers)}
 
-    def _padded(self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, least: int = 0) -> BatchRows:
+    def _padded(
+        self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, least: int = 0
+    ) -> BatchRows:
         """Rows of each sentence with zeros behind, up to ``least`` at least."""
         n = max([least, *map(len, rows)])
         states = np.zeros((len(rows), n, *self._no_rows.shape[1:]), self._no_rows.dtype)
         for padded, own in zip(states, rows, strict=True):
             padded[: len(own)] = own
         mask = np.arange(n) < np.array([len(own) for own in rows], np.int64)[:, None]
-        return BatchRows(torch.from_numpy(states), torch.from_numpy(mask), (len(rows),) if lead is None else lead)
+        return BatchRows(
+            torch.from_numpy(states), torch.from_numpy(mask), (len(rows),) if lead is None else lead
+        )
 
 
 def _text(token: str | bytes, errors: str = "strict") -> str:

@@ -20,7 +20,9 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     tokens "<S>" and "</S>" are the sentence's boundaries. TypeError for a sentence that is a string.
     """
     check_tokens(batch)
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))}
+    numbers = {
+        word: number for number, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))
+    }
     table = char_ids(list(numbers))  # [distinct words, 50]
     ids = np.zeros((len(batch), max(map(len, batch), default=0), WORD_IDS), np.int64)
     for own, sentence in zip(ids, batch, strict=True):
@@ -32,7 +34,9 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
 class CharacterIndexer:
     """AllenNLP's `ELMoTokenCharactersIndexer`, as far as programs ask one for ids."""
 
-    def tokens_to_indices(self, tokens: Sequence[Any], vocabulary: Any, index_name: str) -> dict[str, list[list[int]]]:
+    def tokens_to_indices(
+        self, tokens: Sequence[Any], vocabulary: Any, index_name: str
+    ) -> dict[str, list[list[int]]]:
         """The character ids [n, 50] of tokens (their ``text``), under ``index_name``; a vocabulary is not needed."""
         return {index_name: char_ids([token.text for token in tokens]).tolist()}
 
@@ -40,7 +44,9 @@ class CharacterIndexer:
 def check_tokens(batch: Sequence[Sequence[str]]) -> None:
     """TypeError unless a batch is of lists of tokens: a string would be taken for a list of its characters."""
     if isinstance(batch, str) or any(isinstance(sentence, str) for sentence in batch):
-        raise TypeError(f"{batch!r:.200} has a string for a sentence: give each as a list of tokens")
+        raise TypeError(
+            f"{batch!r:.200} has a string for a sentence: give each as a list of tokens"
+        )
 
 
 def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
@@ -53,7 +59,9 @@ def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
         real = (sentence != 0).any(axis=1)
         length = int(real.sum())
         if not real[:length].all():
-            raise ValueError("character ids have a word of zeros between others: padding comes after a sentence only")
+            raise ValueError(
+                "character ids have a word of zeros between others: padding comes after a sentence only"
+            )
         texts.append([_word(word) for word in sentence[:length]])
     return texts
 
@@ -65,4 +73,6 @@ def _word(ids: npt.NDArray[Any]) -> bytes:
         stop = int(np.argmax(ids == END_WORD))
         if stop and ids[1:stop].min(initial=1) >= 1 and ids[1:stop].max(initial=1) <= 256:
             return bytes((ids[1:stop] - 1).astype(np.uint8))
-    raise ValueError(f"{ids[:12].tolist()} … are not the character ids of a word: batch_to_ids begins each with {BEGIN_WORD}")
+    raise ValueError(
+        f"{ids[:12].tolist()} … are not the character ids of a word: batch_to_ids begins each with {BEGIN_WORD}"
+    )

@@ -58,7 +58,9 @@ class SentenceDataset(Dataset[Item]):
         wanted = self.wanted
         number, store = int(self.indices[item]), wanted.store
         first, stop = store.span(number)
-        view = None if store.is_int8 else store.view(wanted.places, first, stop)  # sooner than by read_span
+        view = (
+            None if store.is_int8 else store.view(wanted.places, first, stop)
+        )  # sooner than by read_span
         rows = store.read_span(wanted.places, first, stop) if view is None else view.copy("K")
         made: Item = {"index": number, "states": torch.from_numpy(rows)}
         if wanted.text:
@@ -77,7 +79,9 @@ class SentenceDataset(Dataset[Item]):
 class WantedColumns:
     """What is read of each sentence: see `SentenceDataset`."""
 
-    def __init__(self, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str]) -> None:
+    def __init__(
+        self, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str]
+    ) -> None:
         """StoreError, StateNotFoundError for what the store does not have."""
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         for name in fields:
@@ -100,7 +104,9 @@ class Pool:
         self._texts = store.texts(numbers) if wanted.text else None
         self._fields = None
         if wanted.fields:
-            self._fields = read_fields(store, numbers.tolist(), self._lengths.tolist(), wanted.fields)
+            self._fields = read_fields(
+                store, numbers.tolist(), self._lengths.tolist(), wanted.fields
+            )
 
     def batch(self, places: Int64 | None = None) -> Item:
         """A batch of the sentences at these places of the pool, by default of all in their order."""
@@ -108,9 +114,15 @@ class Pool:
         if places is not None:
             numbers, lengths, chosen = numbers[places], lengths[places], places.tolist()
         states, mask = self._padded(lengths, chosen)
-        made: Item = {"index": numbers.tolist(), "states": torch.from_numpy(states), "mask": torch.from_numpy(mask)}
+        made: Item = {
+            "index": numbers.tolist(),
+            "states": torch.from_numpy(states),
+            "mask": torch.from_numpy(mask),
+        }
         if self._texts is not None:
-            made["id"], made["tokens"] = (values if places is None else [values[i] for i in chosen] for values in self._texts)
+            made["id"], made["tokens"] = (
+                values if places is None else [values[i] for i in chosen] for values in self._texts
+            )
         if self._fields is not None:
             made["fields"] = [self._fields[i] for i in chosen]
         return made
@@ -142,8 +154,13 @@ class PaddedItems(Sequence[Item]):
     def _items(self) -> list[Item]:
         columns = {name: values for name, values in self._batch.items() if name != "mask"}
         lengths = self._batch["mask"].sum(1).tolist()
-        columns["states"] = [rows[:n] for rows, n in zip(columns["states"].unbind(), lengths, strict=True)]
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        columns["states"] = [
+            rows[:n] for rows, n in zip(columns["states"].unbind(), lengths, strict=True)
+        ]
+        return [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
 
     def __getitem__(self, index: Any) -> Any:
         return self._items[index]
@@ -161,7 +178,9 @@ def padded(items: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     lengths = torch.tensor([len(rows) for rows in items])  # [B]
     longest = int(lengths.max())
     together = items[0].new_empty((len(items), longest, *items[0].shape[1:]))
-    for own, rows in zip(together, items, strict=True):  # zeros are written behind them only: half the time of pad_sequence
+    for own, rows in zip(
+        together, items, strict=True
+    ):  # zeros are written behind them only: half the time of pad_sequence
         own[: len(rows)] = rows
         own[len(rows) :] = 0
     return together, torch.arange(longest)[None] < lengths[:, None]

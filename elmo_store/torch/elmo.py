@@ -61,7 +61,9 @@ class Elmo(nn.Module):
         self.store: Readable | None = open_store(store) if isinstance(store, str) else store
         live = live_model(self.store, options_file, weight_file, model)
         if self.store is None and live is None:
-            raise TypeError("there is nothing to read or to compute with: give a store, or options_file and weight_file")
+            raise TypeError(
+                "there is nothing to read or to compute with: give a store, or options_file and weight_file"
+            )
         self._elmo_lstm = BiLM(self.store, live)
         where = self._elmo_lstm.where
         if requires_grad:
@@ -71,7 +73,9 @@ class Elmo(nn.Module):
             )
         if (do_layer_norm or keep_sentence_boundaries) and not self._elmo_lstm.boundaries:
             asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
-            raise StoreError(f"{asked} needs the rows of BOS and EOS, which {where} has not: embed with --boundaries")
+            raise StoreError(
+                f"{asked} needs the rows of BOS and EOS, which {where} has not: embed with --boundaries"
+            )
         self._keep_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(dropout)
         self.num_output_representations = num_output_representations
@@ -83,14 +87,18 @@ class Elmo(nn.Module):
                 trainable=scalar_mix_parameters is None,
             )
             if len(mix.scalar_parameters) != n_layers:
-                raise ValueError(f"scalar_mix_parameters has {len(mix.scalar_parameters)} logits, {where} has {n_layers} layers")
+                raise ValueError(
+                    f"scalar_mix_parameters has {len(mix.scalar_parameters)} logits, {where} has {n_layers} layers"
+                )
             self.add_module(f"scalar_mix_{k}", mix)
         self.register_load_state_dict_pre_hook(_without_bilm)
 
     @property
     def _scalar_mixes(self) -> nn.ModuleList:
         """The mixes `scalar_mix_0`, …, under which names alone they stand in state dicts."""
-        return nn.ModuleList([self.get_submodule(f"scalar_mix_{k}") for k in range(self.num_output_representations)])
+        return nn.ModuleList(
+            [self.get_submodule(f"scalar_mix_{k}") for k in range(self.num_output_representations)]
+        )
 
     def get_output_dim(self) -> int:
         """2p, the width of a representation."""
@@ -131,7 +139,10 @@ class Elmo(nn.Module):
                 mixed = mixed[:, 1:-1] * mask[:, 2:, None]
             representations.append(self._dropout(mixed).reshape(*rows.lead, *mixed.shape[1:]))
         mask = mask[:, 2:] if inner else mask
-        return {"elmo_representations": representations, "mask": mask.long().reshape(*rows.lead, mask.shape[1])}
+        return {
+            "elmo_representations": representations,
+            "mask": mask.long().reshape(*rows.lead, mask.shape[1]),
+        }
 
 
 def _without_bilm(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -69,14 +69,22 @@ class ElmoEmbedder:
         model: str | None = None,
         start_state: Literal["zero", "warm"] = "zero",
     ) -> None:
-        if cuda_device >= 0 and torch.cuda.is_available() and cuda_device != torch.cuda.current_device():
-            raise ValueError(f"cuda_device={cuda_device}: call torch.cuda.set_device({cuda_device}) first")
+        if (
+            cuda_device >= 0
+            and torch.cuda.is_available()
+            and cuda_device != torch.cuda.current_device()
+        ):
+            raise ValueError(
+                f"cuda_device={cuda_device}: call torch.cuda.set_device({cuda_device}) first"
+            )
         self.cuda_device = cuda_device
         if store is None and model is None and options_file is None and weight_file is None:
             options_file, weight_file = DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
         readable = open_store(store) if isinstance(store, str) else store
         device = "cpu" if cuda_device < 0 else "cuda"
-        live = live_model(readable, options_file, weight_file, model, start_state=start_state, device=device)
+        live = live_model(
+            readable, options_file, weight_file, model, start_state=start_state, device=device
+        )
         self.indexer = CharacterIndexer()
         self.elmo_bilm = BiLM(readable, live)
 
@@ -91,16 +99,23 @@ class ElmoEmbedder:
         """
         check_tokens(batch)
         without = slice(1, -1) if self.elmo_bilm.boundaries else slice(None)
-        layers = (layers_of_states(rows[without]).swapaxes(0, 1) for rows in self.elmo_bilm.of_texts(batch))
+        layers = (
+            layers_of_states(rows[without]).swapaxes(0, 1)
+            for rows in self.elmo_bilm.of_texts(batch)
+        )
         return [np.ascontiguousarray(own, np.float32) for own in layers]
 
-    def embed_sentences(self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE) -> Iterator[Array]:
+    def embed_sentences(
+        self, sentences: Iterable[Sequence[str]], batch_size: int = DEFAULT_BATCH_SIZE
+    ) -> Iterator[Array]:
         """The layers of each sentence, in order; ``batch_size`` of them are taken and made at a time, when they are asked for."""
         left = iter(sentences)
         while batch := list(islice(left, batch_size)):
             yield from self.embed_batch(batch)
 
-    def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def batch_to_embeddings(
+        self, batch: Sequence[Sequence[str]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Layers [B, L+1, longest, 2p], zeros behind each sentence, and the mask, int64 [B, longest]; on the ``cuda_device``."""
         rows = [torch.from_numpy(own.swapaxes(0, 1)) for own in self.embed_batch(batch)]
         together, mask = padded(rows)
@@ -138,12 +153,20 @@ class ElmoEmbedder:
         from elmo_store.exports.hdf5 import write_sentences
 
         if output_format not in _OF_LAYERS:
-            raise ValueError(f"output_format is {output_format!r}: known are {', '.join(_OF_LAYERS)}")
+            raise ValueError(
+                f"output_format is {output_format!r}: known are {', '.join(_OF_LAYERS)}"
+            )
         lines = [line.strip() for line in input_file]
         if blank := [number for number, line in enumerate(lines) if not line]:
             raise ValueError(f"the input has empty lines (counted from 0) at {blank}: remove them")
-        root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)
-        vectors = map(_OF_LAYERS[output_format], self.embed_sentences((line.split() for line in lines), batch_size))
+        root, name = (
+            Root(os.path.dirname(os.path.abspath(output_file_path))),
+            os.path.basename(output_file_path),
+        )
+        vectors = map(
+            _OF_LAYERS[output_format],
+            self.embed_sentences((line.split() for line in lines), batch_size),
+        )
         names = lines if use_sentence_keys else map(str, range(len(lines)))
         unfinished = f"{temporary_tag()}{name}"
         try:
@@ -153,6 +176,8 @@ class ElmoEmbedder:
                     write_sentences(file, zip(names, lines, vectors, strict=True), index=index)
                 if root.put_new(name, Path(root.path(unfinished))):
                     return
-            raise FileExistsError(f"{output_file_path} is there already: remove it, or give another name")
+            raise FileExistsError(
+                f"{output_file_path} is there already: remove it, or give another name"
+            )
         finally:
             root.remove(unfinished)

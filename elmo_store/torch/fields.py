@@ -17,7 +17,9 @@ NUMBERS: Mapping[Any, tuple[torch.dtype, float]] = {
 Values = dict[str, Any]
 
 
-def read_fields(store: Readable, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]) -> list[Values]:
+def read_fields(
+    store: Readable, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]
+) -> list[Values]:
     """The fields of each sentence. Numbers are tensors: of a sentence [], of its tokens as long as its rows, ``lengths``."""
     made: list[Values] = [{} for _ in numbers]
     table = store.table(numbers, names)
@@ -36,7 +38,9 @@ def _tensor(value: Any, field: KeptField, n_rows: int) -> torch.Tensor:
     made = torch.full((n_rows,), null, dtype=dtype)
     if value:
         edge = (n_rows - len(value)) // 2  # the rows of BOS and EOS
-        made[edge : edge + len(value)] = torch.tensor([null if one is None else one for one in value], dtype=dtype)
+        made[edge : edge + len(value)] = torch.tensor(
+            [null if one is None else one for one in value], dtype=dtype
+        )
     return made
 
 
@@ -50,5 +54,9 @@ def with_fields(batch: dict[str, Any]) -> dict[str, Any]:
         if all(isinstance(value, torch.Tensor) for value in values):
             filling = float("nan") if values[0].dtype.is_floating_point else -100.0
             of_tokens = values[0].ndim
-            fields[name] = torch.nn.utils.rnn.pad_sequence(values, True, filling) if of_tokens else torch.stack(values)
+            fields[name] = (
+                torch.nn.utils.rnn.pad_sequence(values, True, filling)
+                if of_tokens
+                else torch.stack(values)
+            )
     return batch | {"fields": fields}

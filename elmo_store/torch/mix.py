@@ -23,9 +23,13 @@ def layers_of_states(states: torch.Tensor) -> torch.Tensor:
         [..., L+1, 2p]: layer 0 = [x; x], layer j = [fwd j; bwd j].
     """
     if states.dim() < 2 or states.shape[-2] % 2 == 0:
-        raise ValueError(f"states must be [..., 2L+1, p] with an odd count of states, got {tuple(states.shape)}")
+        raise ValueError(
+            f"states must be [..., 2L+1, p] with an odd count of states, got {tuple(states.shape)}"
+        )
     *lead, n_states, p = states.shape
-    return torch.cat([states[..., :1, :], states], dim=-2).reshape(*lead, (n_states + 1) // 2, 2 * p)
+    return torch.cat([states[..., :1, :], states], dim=-2).reshape(
+        *lead, (n_states + 1) // 2, 2 * p
+    )
 
 
 class ScalarMix(nn.Module):
@@ -65,14 +69,19 @@ class ScalarMix(nn.Module):
         logits, weights = chosen_weights(w, s, n_layers)
         if logits is None:
             if trainable and 0 in weights:
-                raise WeightSetError(f"s is {list(weights)}: a weight of 0 has no logit that can be learned; give w")
+                raise WeightSetError(
+                    f"s is {list(weights)}: a weight of 0 has no logit that can be learned; give w"
+                )
             logits = tuple(math.log(weight) if weight else -math.inf for weight in weights)
         if layer_norm not in ("none", "token", "batch"):
             raise ValueError(f"layer_norm={layer_norm!r} is none of 'none', 'token', 'batch'")
         if l2 < 0:
             raise ValueError(f"l2={l2} is negative: the penalty λ‖w‖² wants λ ≥ 0")
         self.scalar_parameters = nn.ParameterList(
-            [nn.Parameter(torch.tensor([logit], dtype=torch.float32), requires_grad=trainable) for logit in logits]
+            [
+                nn.Parameter(torch.tensor([logit], dtype=torch.float32), requires_grad=trainable)
+                for logit in logits
+            ]
         )
         self.gamma = nn.Parameter(torch.full((1,), float(gamma)), requires_grad=trainable)
         self.layer_norm = layer_norm
@@ -122,13 +131,20 @@ class ScalarMix(nn.Module):
             WeightSetError: they have not as many layers as the mix has weights.
         """
         # Of one tensor nobody knows which axis is the layers'.
-        if isinstance(tensors, torch.Tensor) or sum(given is not None for given in (tensors, states, layers)) != 1:
-            raise TypeError("say what is mixed: a list of L+1 layers, or states=…, or layers=…, one of them")
+        if (
+            isinstance(tensors, torch.Tensor)
+            or sum(given is not None for given in (tensors, states, layers)) != 1
+        ):
+            raise TypeError(
+                "say what is mixed: a list of L+1 layers, or states=…, or layers=…, one of them"
+            )
         if tensors is not None:
             layers = torch.stack(list(tensors), dim=-2)
         given: Any = states if layers is None else layers
         check_mixable(len(self.scalar_parameters), "states" if layers is None else "layers", given)
-        values: torch.Tensor = given.float() if given.dtype in (torch.float16, torch.bfloat16) else given
+        values: torch.Tensor = (
+            given.float() if given.dtype in (torch.float16, torch.bfloat16) else given
+        )
         if states is not None and self.layer_norm == "none":
             # γ M · states with M [2, 2L+1]: what both halves take of each state. [x; x] is never made.
             mixed = torch.matmul(self._halves().to(values.dtype), values).flatten(-2)  # [..., 2p]
@@ -138,19 +154,25 @@ class ScalarMix(nn.Module):
                 of_layers = nn.functional.layer_norm(of_layers, of_layers.shape[-1:], eps=EPSILON)
             elif self.layer_norm == "batch":
                 of_layers = _batch_layer_norm(of_layers, mask)
-            mixed = torch.matmul(self.s.to(values.dtype), of_layers)  # [..., 2p]; einsum copies the layers first, and takes 4 ×
+            mixed = torch.matmul(
+                self.s.to(values.dtype), of_layers
+            )  # [..., 2p]; einsum copies the layers first, and takes 4 ×
         return self.dropout(self.gamma * mixed)
 
     def _halves(self) -> torch.Tensor:
         """[2, 2L+1]: weights of the states x, fwd1, bwd1, … in the forward half (0) and in the backward one (1) of the mix."""
-        own = self.s[1:, None] * torch.eye(2, device=self.gamma.device)[:, None]  # [2, L, 2]: half, layer, direction
+        own = (
+            self.s[1:, None] * torch.eye(2, device=self.gamma.device)[:, None]
+        )  # [2, L, 2]: half, layer, direction
         x = self.s[:1].expand(2, 1)
         return torch.cat([x, own.flatten(1)], dim=1)
 
 
 def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Each layer [..., channels] shifted and scaled by mean and variance over all unmasked tokens and channels together."""
-    real = layers.reshape(-1, *layers.shape[-2:]) if mask is None else layers[mask.bool()]  # [n, L+1, channels]
+    real = (
+        layers.reshape(-1, *layers.shape[-2:]) if mask is None else layers[mask.bool()]
+    )  # [n, L+1, channels]
     mean = real.mean(dim=(0, 2), keepdim=True)[0]  # [L+1, 1]
     variance = real.var(dim=(0, 2), keepdim=True, correction=0)[0]  # [L+1, 1]
     return (layers - mean) / torch.sqrt(variance + EPSILON)

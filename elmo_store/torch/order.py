@@ -23,7 +23,9 @@ def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch, *more])))
 
 
-def epoch_runs(edges: Int64, *, shuffle: bool, seed: int, epoch: int, mixed_shards: int) -> list[Run]:
+def epoch_runs(
+    edges: Int64, *, shuffle: bool, seed: int, epoch: int, mixed_shards: int
+) -> list[Run]:
     """The runs of an epoch, each sentence in exactly one; without ``shuffle`` in the order of the store.
 
     ``edges``: [shards + 1], the first sentence of each shard, and at last the number of sentences; ``mixed_shards``: so many
@@ -36,7 +38,10 @@ def epoch_runs(edges: Int64, *, shuffle: bool, seed: int, epoch: int, mixed_shar
         window: list[Run] = []
         for shard in shards[start : start + mixed_shards]:
             stop = int(edges[shard + 1])
-            window += [(first, min(stop, first + RUN_SENTENCES)) for first in range(int(edges[shard]), stop, RUN_SENTENCES)]
+            window += [
+                (first, min(stop, first + RUN_SENTENCES))
+                for first in range(int(edges[shard]), stop, RUN_SENTENCES)
+            ]
         runs += [window[i] for i in random.permutation(len(window))] if shuffle else window
     return runs
 
@@ -88,7 +93,9 @@ def joined(spans: Int64) -> Int64:
     return np.stack([spans[begins, 0], spans[np.append(begins[1:], len(spans)) - 1, 1]], axis=1)
 
 
-def batches(lengths: Int64, random: np.random.Generator | None, *, sentences: int, bucket: bool) -> list[Int64]:
+def batches(
+    lengths: Int64, random: np.random.Generator | None, *, sentences: int, bucket: bool
+) -> list[Int64]:
     """A pool's sentences, by their places in it, as batches of at most ``sentences``.
 
     ``lengths``: rows of each sentence [n]; ``random`` shuffles sentences and batches, None leaves the order; ``bucket``:

@@ -83,7 +83,10 @@ class SentenceStream(IterableDataset[Item]):
         ranks: int | None = None,
     ) -> None:
         super().__init__()
-        for name, value in {"batch_sentences": batch_sentences, "pool_sentences": pool_sentences}.items():
+        for name, value in {
+            "batch_sentences": batch_sentences,
+            "pool_sentences": pool_sentences,
+        }.items():
             if value < 1:
                 raise ValueError(f"{name}={value}: give 1 or more")
         if uneven not in ("repeat", "drop", "keep"):
@@ -95,7 +98,9 @@ class SentenceStream(IterableDataset[Item]):
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.pool_sentences = batch_sentences, pool_sentences
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
-        self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
+        self._epoch = torch.tensor(
+            [NOT_SET]
+        ).share_memory_()  # workers that live on see what the next epoch is
         self._in_workers = torch.tensor([False]).share_memory_()
         self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
         self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
@@ -124,7 +129,9 @@ class SentenceStream(IterableDataset[Item]):
         RuntimeError where workers of a plain DataLoader read: this process does not know their places.
         """
         if get_worker_info() is None and self._in_workers.item():
-            raise RuntimeError("workers read this stream: take the state of torchdata's StatefulDataLoader, or use no workers")
+            raise RuntimeError(
+                "workers read this stream: take the state of torchdata's StatefulDataLoader, or use no workers"
+            )
         return self._order() | self._position._asdict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -133,14 +140,18 @@ class SentenceStream(IterableDataset[Item]):
         ValueError if other batches would follow: another store, setting, rank, or number of ranks or workers.
         """
         self._position, self._resumed = self._place_in(state), state
-        if not state["ended"] or self._epoch.item() == NOT_SET:  # who has set the epoch goes on to the next
+        if (
+            not state["ended"] or self._epoch.item() == NOT_SET
+        ):  # who has set the epoch goes on to the next
             self._epoch.fill_(state["epoch"])
 
     def _place_in(self, state: Mapping[str, Any]) -> Position:
         for name, value in self._order().items():
             if state.get(name) != value:
                 here = f"this stream has {name}={value!r}, the saved state {state.get(name)!r}"
-                raise ValueError(f"{here}, so it can't resume: batches would differ; restore the original setting")
+                raise ValueError(
+                    f"{here}, so it can't resume: batches would differ; restore the original setting"
+                )
         return Position(*(state[name] for name in Position._fields))
 
     def _order(self) -> dict[str, Any]:
@@ -162,16 +173,23 @@ class SentenceStream(IterableDataset[Item]):
         return self._batches(self._position)
 
     def _batches(self, begin: Position) -> Iterator[Item]:
-        given, rows_a_page = begin.batches, max(1, mmap.PAGESIZE // (self.store.channels * self.store.dtype.itemsize))
+        given, rows_a_page = (
+            begin.batches,
+            max(1, mmap.PAGESIZE // (self.store.channels * self.store.dtype.itemsize)),
+        )
 
         def read(pool: tuple[Int64, list[Int64]]) -> Pool:
             spans = self.store.spans(pool[0])
             runs = order.joined(spans)
             for rows in self.store.plain_views(self.wanted.places, runs) or ():
-                np.count_nonzero(rows[::rows_a_page, :, 0])  # a pool is no copy of them: here the system reads each page
+                np.count_nonzero(
+                    rows[::rows_a_page, :, 0]
+                )  # a pool is no copy of them: here the system reads each page
             return Pool(self.wanted, pool[0], spans, runs)
 
-        for (_, batches), pool in read_ahead(read, () if begin.ended else self._pools(begin), POOLS_AHEAD):
+        for (_, batches), pool in read_ahead(
+            read, () if begin.ended else self._pools(begin), POOLS_AHEAD
+        ):
             for places in batches:
                 given += 1
                 self._position = Position(begin.epoch, given, False)
@@ -181,15 +199,24 @@ class SentenceStream(IterableDataset[Item]):
 
     def _pools(self, begin: Position) -> Iterator[tuple[Int64, list[Int64]]]:
         """The sentences of each pool, from the first batch on that is wanted, and the places of each batch's sentences in it."""
-        (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
+        (rank, ranks), (worker, workers), epoch, skipped = (
+            self._reader(),
+            _worker(),
+            begin.epoch,
+            begin.batches,
+        )
         edges = self._shard_edges
-        runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=MIXED_SHARDS)
+        runs = order.epoch_runs(
+            edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=MIXED_SHARDS
+        )
         own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
             spans = self.store.spans(numbers)
             lengths = spans[:, 1] - spans[:, 0]
-            batches = order.batches(lengths, random, sentences=self.batch_sentences, bucket=self.bucket)
+            batches = order.batches(
+                lengths, random, sentences=self.batch_sentences, bucket=self.bucket
+            )
             if wanted := batches[skipped:]:
                 left = np.sort(np.concatenate(wanted))
                 yield numbers[left], [np.searchsorted(left, places) for places in wanted]

@@ -24,10 +24,14 @@ class CellBuffers(NamedTuple):
     """What a step's cell reads and writes, for B lanes."""
 
     gates: Tensor  # [B, 4d] products in the order i, f, g, o of d cells; biases are in them or in the table
-    table: Tensor | None  # [slots, 4d], of which one row a lane is added to the gates; None = nothing
+    table: (
+        Tensor | None
+    )  # [slots, 4d], of which one row a lane is added to the gates; None = nothing
     table_row: Tensor  # int64 [B]
     c: Tensor  # [B, d] float32, updated
-    begins: Tensor | None  # int64 [B]: 1 where a lane begins anew at this step, 0 where it goes on; None = no lane begins
+    begins: (
+        Tensor | None
+    )  # int64 [B]: 1 where a lane begins anew at this step, 0 where it goes on; None = no lane begins
     begin_c: Tensor  # [d] float32, what a lane begins from
     hidden: Tensor  # [B, d], gets o · tanh(c) in its own dtype
     clip: float  # bound on |c|, inf for none
@@ -38,9 +42,13 @@ class OutputBuffers(NamedTuple):
 
     projected: Tensor  # [B, p], hidden · W_Pᵀ
     h: Tensor  # [B, p] view, gets the clipped projection: what recurs
-    skip: Tensor | None  # [B, p] view, the layer's input where it is added to the output; None = no skip connection
+    skip: (
+        Tensor | None
+    )  # [B, p] view, the layer's input where it is added to the output; None = no skip connection
     output: Tensor  # float32 [B, p], gets h + skip
-    following: Tensor | None  # [B, p] view, gets the output too: the next layer's input; None = last layer
+    following: (
+        Tensor | None
+    )  # [B, p] view, gets the output too: the next layer's input; None = last layer
     clip: float  # bound on |h|, inf for none
 
 
@@ -51,7 +59,9 @@ def kernel_module(name: str, device: torch.device) -> ModuleType | str:
         right = module.check(device)
     except ImportError as error:
         return f"it is not installed ({error})"
-    except Exception as error:  # a compiler has many ways to fail, and none of them must stop the job
+    except (
+        Exception
+    ) as error:  # a compiler has many ways to fail, and none of them must stop the job
         return f"Triton can't compile it here: {error}"
     return module if right else "it gave wrong numbers"
 
@@ -69,7 +79,9 @@ def select_cell(device: torch.device, wanted: Literal["auto", "c", "torch"] = "a
         return kernels
     if wanted == "c":
         raise ValueError(f"cell is 'c', which can't be had here: {kernels}")
-    _LOG.warning("the kernels of the cell are off, computing it with plain torch (slower): %s", kernels)
+    _LOG.warning(
+        "the kernels of the cell are off, computing it with plain torch (slower): %s", kernels
+    )
     return plain
 
 
@@ -77,7 +89,10 @@ def agrees(compute: Callable[[CellBuffers], None], device: torch.device, toleran
     """Whether a cell gives the numbers of this module's for a small example, on the device."""
     generator = torch.Generator().manual_seed(0)
     gates, c = (torch.randn(4, n, generator=generator).to(device) for n in (160, 40))
-    begin_c, begins = torch.randn(40, generator=generator).to(device), torch.tensor([0, 1, 1, 0], device=device)
+    begin_c, begins = (
+        torch.randn(40, generator=generator).to(device),
+        torch.tensor([0, 1, 1, 0], device=device),
+    )
     results = []
     for function in (cell, compute):
         after, hidden = c.clone(), torch.empty_like(c)
@@ -99,7 +114,11 @@ def cell(buffers: CellBuffers) -> None:
     """
     gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
     d = c.shape[1]
-    total = gates.float() if table is None else torch.index_select(table, 0, table_row).float().add_(gates)  # [B, 4d]
+    total = (
+        gates.float()
+        if table is None
+        else torch.index_select(table, 0, table_row).float().add_(gates)
+    )  # [B, 4d]
     if begins is not None:
         c.copy_(torch.where((begins > 0)[:, None], begin_c, c))
     i, f = torch.sigmoid(total[:, :d]), torch.sigmoid(total[:, d : 2 * d])  # [B, d] each

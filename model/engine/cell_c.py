@@ -18,14 +18,18 @@ from model.engine.cell import CellBuffers, OutputBuffers, agrees
 
 NAME = "c"
 _EXTENSION: Any = importlib.import_module("model.engine._lstm")
-VARIANTS: tuple[str, ...] = _EXTENSION.variants()  # instruction sets that this processor can run, best first
+VARIANTS: tuple[str, ...] = (
+    _EXTENSION.variants()
+)  # instruction sets that this processor can run, best first
 
 
 # The extension computes with PyTorch's own OpenMP threads, where its runtime is the one of GCC; else one thread computes.
 with suppress(AttributeError, OSError, TypeError):
     _process = ctypes.CDLL(None)
     _functions = (_process.GOMP_parallel, _process.omp_get_thread_num, _process.omp_get_num_threads)
-    _EXTENSION.use_threads(*(ctypes.cast(function, ctypes.c_void_p).value for function in _functions))
+    _EXTENSION.use_threads(
+        *(ctypes.cast(function, ctypes.c_void_p).value for function in _functions)
+    )
 
 
 def check(device: torch.device) -> bool:
@@ -37,7 +41,9 @@ def cell(buffers: CellBuffers, variant: int = 0) -> None:
     """See `cell.cell`; contiguous. variant: which of `VARIANTS` computes."""
     gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
     pointers = _pointers(gates, table, table_row, c, begins, begin_c, hidden)
-    _EXTENSION.cell(variant, torch.get_num_threads(), gates.dtype == torch.bfloat16, *c.shape, *pointers, clip)
+    _EXTENSION.cell(
+        variant, torch.get_num_threads(), gates.dtype == torch.bfloat16, *c.shape, *pointers, clip
+    )
 
 
 def finish(buffers: OutputBuffers, variant: int = 0) -> None:
@@ -45,7 +51,9 @@ def finish(buffers: OutputBuffers, variant: int = 0) -> None:
     projected, h, skip, output, following, clip = buffers
     strides = [0 if tensor is None else tensor.stride(0) for tensor in (h, skip, following)]
     pointers = _pointers(projected, h, skip, output, following)
-    _EXTENSION.finish(variant, projected.dtype == torch.bfloat16, *projected.shape, *strides, *pointers, clip)
+    _EXTENSION.finish(
+        variant, projected.dtype == torch.bfloat16, *projected.shape, *strides, *pointers, clip
+    )
 
 
 def _pointers(*tensors: Tensor | None) -> list[int]:

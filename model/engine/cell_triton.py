@@ -57,7 +57,9 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
     if HAS_TABLE:
         own = load_gates(table + tl.load(table_row + lane) * 4 * d + column, d, inside)
         i, f, g, o = i + own[0], f + own[1], g + own[2], o + own[3]
-    begin = tl.load(begins + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
+    begin = tl.load(begins + lane) + tl.zeros(
+        [BLOCK], dtype=tl.int64
+    )  # the same number for every column
     kept = tl.load(c + lane * d + column, mask=inside, other=0.0)
     loaded = tl.load(begin_c + column, mask=inside & (begin > 0), other=0.0)
     before = tl.where(begin > 0, loaded, kept)
@@ -65,7 +67,11 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
     if HAS_CLIP:
         after = tl.minimum(tl.maximum(after, -clip), clip)
     tl.store(c + lane * d + column, after, mask=inside)
-    tl.store(hidden + lane * d + column, (tl.sigmoid(o) * tanh(after)).to(hidden.dtype.element_ty), mask=inside)
+    tl.store(
+        hidden + lane * d + column,
+        (tl.sigmoid(o) * tanh(after)).to(hidden.dtype.element_ty),
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -98,7 +104,11 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
         value += tl.load(skip + lane * skip_stride + column, mask=inside, other=0.0).to(tl.float32)
     tl.store(output + lane * p + column, value, mask=inside)
     if HAS_FOLLOWING:
-        tl.store(following + lane * following_stride + column, value.to(following.dtype.element_ty), mask=inside)
+        tl.store(
+            following + lane * following_stride + column,
+            value.to(following.dtype.element_ty),
+            mask=inside,
+        )
 
 
 def launch_grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
@@ -119,7 +129,10 @@ def cell(buffers: CellBuffers) -> None:
 def finish(buffers: OutputBuffers) -> None:
     projected, h, skip, output, following, clip = buffers
     has_clip, (grid, block) = math.isfinite(clip), launch_grid(*h.shape)
-    skipped, passed_on = h if skip is None else skip, h if following is None else following  # h: never touched
+    skipped, passed_on = (
+        h if skip is None else skip,
+        h if following is None else following,
+    )  # h: never touched
     _finish_kernel[grid](
         projected, h.shape[1], h, skipped, output, passed_on,
         h.stride(0), skipped.stride(0), passed_on.stride(0), clip if has_clip else 0.0,

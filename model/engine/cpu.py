@@ -45,10 +45,14 @@ class CpuDevice(Device):
         self.cell = ops.NAME
         lanes = settings.lanes or step_lanes(options.dim, settings.precision)
         counts = sorted({lanes, *(n for n in FEWER_LANES if n < lanes)})
-        if ops.NAME == "torch":  # it computes what is left of a whole vector with other instructions
+        if (
+            ops.NAME == "torch"
+        ):  # it computes what is left of a whole vector with other instructions
             counts = [n for n in counts if n * options.dim % VECTOR == 0 or n == lanes]
         threads = settings.threads or torch.get_num_threads()
-        sizes = [n * options.dim * k for n in counts for k in (1, 2, 4)] + [WORDS_PER_BLOCK * options.n_filters]
+        sizes = [n * options.dim * k for n in counts for k in (1, 2, 4)] + [
+            WORDS_PER_BLOCK * options.n_filters
+        ]
         super().__init__(min(2, threads), whole_chunk_threads(threads // 2, sizes))
         self._vectors = WordVectors(weights.tensors, options, weights.lexicon, dtype=settings.dtype)
         layout = Layout(

@@ -56,7 +56,12 @@ def long_tokens(lanes: int, group_rows: int) -> int:
 
 # What libraries below PyTorch say when there is too little memory, and what is said when a device has been lost: after
 # that every call to it fails, until the process is a new one.
-_MEMORY_SAID = ("out of memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed", "cudaerrormemoryallocation")
+_MEMORY_SAID = (
+    "out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "cudaerrormemoryallocation",
+)
 _LOST_SAID = (
     "illegal memory access",
     "device-side assert",
@@ -91,12 +96,24 @@ class CudaDirection(Direction):
     """
 
     def __init__(
-        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: ModuleType, long_lanes: Sequence[int] = ()
+        self,
+        weights: BiLMWeights,
+        start: StartState,
+        k: int,
+        layout: Layout,
+        ops: ModuleType,
+        long_lanes: Sequence[int] = (),
     ) -> None:
         self._on_gpu = layout.device.type == "cuda"
         if self._on_gpu:
             self.stream = torch.cuda.Stream(layout.device)
-        super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes + 1, layout.table_rows)), ops)
+        super().__init__(
+            weights,
+            start,
+            k,
+            replace(layout, table_rows=max(WINDOW * layout.lanes + 1, layout.table_rows)),
+            ops,
+        )
         # The last row is nobody's: what fills up a block of words goes there.
         self.table = GateTable(len(self._rows) - 1)
         self._grids = {n: self._grid(n) for n in (layout.lanes, *long_lanes)}
@@ -112,7 +129,9 @@ class CudaDirection(Direction):
     @torch.no_grad()
     def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:
         """One window, recorded. Stale states do no harm: a lane begins anew before anything it computes is wanted."""
-        self.stream.wait_stream(torch.cuda.current_stream(self._layout.device))  # which filled weights and buffers
+        self.stream.wait_stream(
+            torch.cuda.current_stream(self._layout.device)
+        )  # which filled weights and buffers
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
             self._all_steps(grid)  # outside a graph first: cuBLAS and Triton set themselves up
@@ -135,13 +154,17 @@ class CudaDirection(Direction):
             cells[0, len(words) :] = cells[0, len(words) - 1]
             cells[1, : len(words)] = begins
             n = new.shape[1]
-            missing = np.full((2, -(-n // block) * block), [[BOS_ID], [self.table.n_slots]], np.int32)
+            missing = np.full(
+                (2, -(-n // block) * block), [[BOS_ID], [self.table.n_slots]], np.int32
+            )
             missing[:, :n] = new
             parts += [cells, missing]
-        sent = send(np.concatenate([part.reshape(-1) for part in parts]), self._layout.device).split(
-            [part.size for part in parts]
-        )
-        for (words, _), cells_sent, missing_sent in zip(windows, sent[::2], sent[1::2], strict=True):
+        sent = send(
+            np.concatenate([part.reshape(-1) for part in parts]), self._layout.device
+        ).split([part.size for part in parts])
+        for (words, _), cells_sent, missing_sent in zip(
+            windows, sent[::2], sent[1::2], strict=True
+        ):
             blocks = missing_sent.view(2, -1, block).unbind(1) if len(missing_sent) else ()
             yield _Sent(len(words), cells_sent.view(2, WINDOW, -1), blocks)
 
@@ -179,26 +202,40 @@ class _Sent:
 
     steps: int  # that are wanted
     cells: Tensor  # as those of `_Grid`
-    blocks: Sequence[Tensor]  # int32 [2, block]: words and their slots, rows of the gate table to compute before
+    blocks: Sequence[
+        Tensor
+    ]  # int32 [2, block]: words and their slots, rows of the gate table to compute before
 
 
 class CudaDevice(Device):
     word_capacity = 1 << 18  # its calls hold as many as a CPU keeps
 
-    def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings, device: torch.device) -> None:
+    def __init__(
+        self,
+        weights: BiLMWeights,
+        start: StartState,
+        settings: EngineSettings,
+        device: torch.device,
+    ) -> None:
         if settings.quantised:
             raise ValueError("precision int8 is for CPUs; a GPU takes bfloat16, tf32 or float32")
         super().__init__(len(DIRECTIONS), 1)
         self.device = device
         self._weights, self._start, self._settings = weights, start, settings
         self._on_gpu = device.type == "cuda"
-        self.hardware = f"cuda {torch.cuda.get_device_name(device)}" if self._on_gpu else "cuda without a GPU"
+        self.hardware = (
+            f"cuda {torch.cuda.get_device_name(device)}" if self._on_gpu else "cuda without a GPU"
+        )
         self._copies = torch.cuda.Stream(device) if self._on_gpu else None
         self.directions: list[CudaDirection] = []
         self._in_flight: list[torch.cuda.Event] = []
         self._ops = select_cell(device, "auto" if self._on_gpu else "torch")
         self.cell = self._ops.NAME
-        tensors = {name: t.to(device) for name, t in weights.tensors.items() if not name.startswith("lstm.")}
+        tensors = {
+            name: t.to(device)
+            for name, t in weights.tensors.items()
+            if not name.startswith("lstm.")
+        }
         self._vectors = WordVectors(
             tensors,
             weights.options,
@@ -215,7 +252,9 @@ class CudaDevice(Device):
             return
         self._lanes, self._group_rows = self._settings.lanes or LANES, GROUP_ROWS
         if not self._built() and not self.shrink():
-            raise torch.OutOfMemoryError(f"too little GPU memory for the model and {self._lanes} lanes")
+            raise torch.OutOfMemoryError(
+                f"too little GPU memory for the model and {self._lanes} lanes"
+            )
 
     @property
     def computes_on(self) -> str:
@@ -244,10 +283,15 @@ class CudaDevice(Device):
             device=self.device,
             lanes=lanes,
             window=WINDOW,
-            table_rows=min(TABLE_BYTES // (4 * self._weights.options.dim * dtype.itemsize), TABLE_ROWS),
+            table_rows=min(
+                TABLE_BYTES // (4 * self._weights.options.dim * dtype.itemsize), TABLE_ROWS
+            ),
             table_block=TABLE_BLOCK,
         )
-        self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
+        self.directions = [
+            CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes)
+            for k in (0, 1)
+        ]
 
     def shrink(self) -> bool:
         self.delivered()()
@@ -259,8 +303,15 @@ class CudaDevice(Device):
                 torch.cuda.empty_cache()
             if self._lanes // 2 < LEAST_LANES:
                 return False
-            self._lanes, self._group_rows = self._lanes // 2, max(LEAST_GROUP_ROWS, self._group_rows // 2)
-            logger.warning("out of GPU memory: going on with %d lanes, and %d rows at once", self._lanes, self._group_rows)
+            self._lanes, self._group_rows = (
+                self._lanes // 2,
+                max(LEAST_GROUP_ROWS, self._group_rows // 2),
+            )
+            logger.warning(
+                "out of GPU memory: going on with %d lanes, and %d rows at once",
+                self._lanes,
+                self._group_rows,
+            )
             if self._built():
                 return True
 
@@ -271,7 +322,9 @@ class CudaDevice(Device):
             raise DeviceLostError(
                 f"the GPU {self.device} was lost ({error}): this process can't use it any more, start it again"
             ) from error
-        return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in _MEMORY_SAID)
+        return isinstance(error, torch.OutOfMemoryError) or any(
+            words in said for words in _MEMORY_SAID
+        )
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         """Around all work of both directions: PyTorch's switches are the process's, two workers must not set them."""
@@ -312,7 +365,9 @@ class CudaDevice(Device):
         """Pinned memory, which PyTorch uses again for a call of the same size, once copies to it have been made."""
         if not self._on_gpu:
             return super().result(wanted, rows, width)
-        return States.empty(wanted, rows, width, partial(torch.empty, dtype=torch.uint8, pin_memory=True))
+        return States.empty(
+            wanted, rows, width, partial(torch.empty, dtype=torch.uint8, pin_memory=True)
+        )
 
     def buffer(self, host: States) -> States:
         """Device memory of the same shape; two at most, the one that is copied and the one that is computed."""
@@ -331,7 +386,9 @@ class CudaDevice(Device):
         self._copies.wait_stream(torch.cuda.current_stream(self.device))
         for direction in self.directions:
             self._copies.wait_stream(direction.stream)
-        buffer.values.record_stream(self._copies)  # and with it the scale, which is in the same block
+        buffer.values.record_stream(
+            self._copies
+        )  # and with it the scale, which is in the same block
         with torch.cuda.stream(self._copies):
             for to, run in copies:
                 to.copy_(run, non_blocking=True)

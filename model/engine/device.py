@@ -80,7 +80,9 @@ class GateTable:
         self._used = np.arange(-n_slots, 0)
         self._clock = 0
 
-    def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> tuple[IntArray, IntArray]:
+    def slots(
+        self, words: npt.NDArray[np.int32], n_words: int, generation: int
+    ) -> tuple[IntArray, IntArray]:
         """Slots of one window's words at once, shape as given, and words and slots [2, n] whose rows are to be computed.
 
         ``n_words`` and ``generation`` are those of the word book that gave the numbers. Where rows are not computed, because of
@@ -100,7 +102,9 @@ class GateTable:
         needed = np.flatnonzero(self._asked)
         self._asked[needed] = False
         if len(needed) > self.n_slots:
-            raise ValueError(f"{len(needed)} distinct words in a window, the table has {self.n_slots} slots")
+            raise ValueError(
+                f"{len(needed)} distinct words in a window, the table has {self.n_slots} slots"
+            )
         held = self._slot_of[needed]
         self._used[held[held != _EMPTY]] = self._clock
         missing = needed[held == _EMPTY]
@@ -124,7 +128,9 @@ class Direction:
     direction: 0 forward, 1 backward.
     """
 
-    def __init__(self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: ModuleType) -> None:
+    def __init__(
+        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: ModuleType
+    ) -> None:
         options, dtype, device, lanes = weights.options, layout.dtype, layout.device, layout.lanes
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
         self._options, self._layout, self._ops = options, layout, ops
@@ -132,10 +138,18 @@ class Direction:
         self.stop = False  # set from another thread: the run under way ends with its present window
 
         def linear(weight: Tensor, bias: Tensor | None, rows: int) -> PackedLinear:
-            return PackedLinear(weight.to(device), None if bias is None else bias.to(device), dtype, rows, layout.packed)
+            return PackedLinear(
+                weight.to(device),
+                None if bias is None else bias.to(device),
+                dtype,
+                rows,
+                layout.packed,
+            )
 
         def recurrent(weight: Tensor, bias: Tensor | None) -> Linear:
-            return Int8Linear(weight, bias, lanes) if layout.quantised else linear(weight, bias, lanes)
+            return (
+                Int8Linear(weight, bias, lanes) if layout.quantised else linear(weight, bias, lanes)
+            )
 
         self._gates: list[Linear] = []
         self._projections: list[Linear] = []  # d → p
@@ -148,7 +162,9 @@ class Direction:
                 self.table_linear = linear(weight_ih, bias, layout.table_block)  # p → 4d, of words
                 self._gates.append(recurrent(weight_hh, None))  # p → 4d
             else:
-                self._gates.append(recurrent(torch.cat([weight_ih, weight_hh], dim=1), bias))  # 2p → 4d
+                self._gates.append(
+                    recurrent(torch.cat([weight_ih, weight_hh], dim=1), bias)
+                )  # 2p → 4d
             self._projections.append(recurrent(tensors["weight_proj"], None))
 
         n_table = max(lanes, layout.table_block, layout.table_rows)
@@ -157,16 +173,22 @@ class Direction:
         self._x = torch.empty(0, p, device=device)
 
         self._start = start.h[k].to(device, dtype), start.c[k].to(device)  # [L, p], [L, d]
-        self._openings: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by lanes: h [L, p], c [L, d], output [L, p]
+        self._openings: dict[
+            int, tuple[Tensor, Tensor, Tensor]
+        ] = {}  # by lanes: h [L, p], c [L, d], output [L, p]
         # What a lane begins from: the start state while the opening is computed, the state after the boundary otherwise.
         self._begin_h = torch.zeros(n_layers, p, dtype=dtype, device=device)  # [L, p]
         self._begin_c = torch.zeros(n_layers, d, device=device)  # [L, d]
         # h of layer j stands where layer j reads it: the first layer's alone, the others' behind their input.
         self._h0 = torch.zeros(lanes, p, dtype=dtype, device=device)  # [B, p]
-        self._xh = [torch.zeros(lanes, 2 * p, dtype=dtype, device=device) for _ in range(n_layers - 1)]  # [B, 2p] each
+        self._xh = [
+            torch.zeros(lanes, 2 * p, dtype=dtype, device=device) for _ in range(n_layers - 1)
+        ]  # [B, 2p] each
         self._c = [torch.zeros(lanes, d, device=device) for _ in range(n_layers)]  # [B, d] each
         self._hidden = torch.empty(lanes, d, dtype=dtype, device=device)  # [B, d]
-        self._out = [torch.empty(layout.window * lanes * p, device=device) for _ in range(n_layers)]  # [window, B, p] each, flat
+        self._out = [
+            torch.empty(layout.window * lanes * p, device=device) for _ in range(n_layers)
+        ]  # [window, B, p] each, flat
 
     @property
     def step_linears(self) -> list[Linear]:
@@ -183,7 +205,9 @@ class Direction:
         """
         self._x = x
         opening = self._open(plan.lanes, generation)
-        parts = [(slice(first, first + steps), slice(lanes)) for first, steps, lanes in plan.windows]
+        parts = [
+            (slice(first, first + steps), slice(lanes)) for first, steps, lanes in plan.windows
+        ]
         ready = self._ready([(plan.words[part], plan.begins[part]) for part in parts], generation)
         for window in range(len(parts)):
             if self.stop:
@@ -198,9 +222,16 @@ class Direction:
             self._begin_c.copy_(self._start[1])
             window = np.full((1, lanes), self._boundary, np.int32), np.ones((1, lanes), bool)
             outputs = self.run_window(next(self._ready([window], generation)))  # [1, B, p] a layer
-            h = [self._h0[0], *(xh[0, self._options.projection_dim :] for xh in self._xh)]  # [p] a layer
+            h = [
+                self._h0[0],
+                *(xh[0, self._options.projection_dim :] for xh in self._xh),
+            ]  # [p] a layer
             values = h, [c[0] for c in self._c], [output[0, 0] for output in outputs]
-            self._openings[lanes] = torch.stack(values[0]), torch.stack(values[1]), torch.stack(values[2])
+            self._openings[lanes] = (
+                torch.stack(values[0]),
+                torch.stack(values[1]),
+                torch.stack(values[2]),
+            )
         begin_h, begin_c, opening = self._openings[lanes]
         self._begin_h.copy_(begin_h)
         self._begin_c.copy_(begin_c)
@@ -217,10 +248,21 @@ class Direction:
         """Compute the next steps, as `_ready` gives them; the outputs of each layer, [steps, B, p]."""
         rows, begins = window
         steps, lanes = rows.shape
-        row, begin = torch.from_numpy(rows), torch.from_numpy(begins.astype(np.int64))  # [steps, B] each
-        outputs = [out[: steps * lanes * self._options.projection_dim].view(steps, lanes, -1) for out in self._out]
+        row, begin = (
+            torch.from_numpy(rows),
+            torch.from_numpy(begins.astype(np.int64)),
+        )  # [steps, B] each
+        outputs = [
+            out[: steps * lanes * self._options.projection_dim].view(steps, lanes, -1)
+            for out in self._out
+        ]
         for t in range(steps):
-            self._step(lanes, row[t], begin[t] if begins[t].any() else None, [output[t] for output in outputs])
+            self._step(
+                lanes,
+                row[t],
+                begin[t] if begins[t].any() else None,
+                [output[t] for output in outputs],
+            )
         return outputs
 
     def _step(self, lanes: int, row: Tensor, begins: Tensor | None, outputs: list[Tensor]) -> None:
@@ -231,7 +273,10 @@ class Direction:
         for j, products in enumerate(self._gates):
             h = h0 if j == 0 else xh[j - 1][:, p:]  # [B, p]
             load_h(h, self._begin_h[j], begins)
-            gates, table = products(h0 if j == 0 else xh[j - 1]), self._rows if j == 0 else None  # [B, 4d], [slots, 4d]
+            gates, table = (
+                products(h0 if j == 0 else xh[j - 1]),
+                self._rows if j == 0 else None,
+            )  # [B, 4d], [slots, 4d]
             c, begin_c = self._c[j][:lanes], self._begin_c[j]  # [B, d], [d]
             ops.cell(CellBuffers(gates, table, row, c, begins, begin_c, hidden, options.cell_clip))
             projected = self._projections[j](hidden)  # [B, p]
@@ -242,7 +287,9 @@ class Direction:
     def _compute_rows(self, words: IntArray, slots: IntArray) -> None:
         """Gate rows of these words into these slots, a block at a time."""
         n, device = self._layout.table_block, self._layout.device
-        block = torch.zeros(n, self._options.projection_dim, dtype=self._layout.dtype, device=device)
+        block = torch.zeros(
+            n, self._options.projection_dim, dtype=self._layout.dtype, device=device
+        )
         for low in range(0, len(words), n):
             part = send(words[low : low + n], device)
             block[: len(part)] = self._x[part].to(block.dtype)
@@ -289,7 +336,10 @@ class Device:
                 future.cancel()
             wait(self._jobs)
             raise
-        ended, self._jobs = self._jobs, []  # an error holds its frames, and with them the buffers of a GPU
+        ended, self._jobs = (
+            self._jobs,
+            [],
+        )  # an error holds its frames, and with them the buffers of a GPU
         for future in ended:
             future.result()
 

@@ -52,7 +52,9 @@ class RunningCall:
         self.states = states  # as they come in
         self.stats = stats  # its seconds are there once the states are
         self.computed_on = computed_on  # see `Device.computes_on`
-        self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
+        self.seconds = (
+            0.0  # from the last call's states, or from the beginning of this one, to its own states
+        )
         self.seconds_idle = 0.0  # from the last call's states to the beginning of this one
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
@@ -73,14 +75,18 @@ def _device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -
     if settings.on_cuda:
         from model.engine.cuda import CudaDevice  # here: a CPU needs none of it
 
-        return CudaDevice(weights, start, settings, torch.device("cuda", torch.cuda.current_device()))
+        return CudaDevice(
+            weights, start, settings, torch.device("cuda", torch.cuda.current_device())
+        )
     return CpuDevice(weights, start, settings)
 
 
 class Embedder:
     """Computes biLM states, every sentence from ``start``. WeightsError: the start state belongs to a model of another shape."""
 
-    def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings | None = None) -> None:
+    def __init__(
+        self, weights: BiLMWeights, start: StartState, settings: EngineSettings | None = None
+    ) -> None:
         settings = settings or EngineSettings()
         start.check(weights.options)
         self.settings = settings
@@ -89,10 +95,16 @@ class Embedder:
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
-        self.hardware = self._device.hardware  # what computes: "cpu", or "cuda" and the card's name; last bits differ
-        self.cell = self._device.cell  # what computes the cell: "c", "torch" or "triton"; last bits differ
+        self.hardware = (
+            self._device.hardware
+        )  # what computes: "cpu", or "cuda" and the card's name; last bits differ
+        self.cell = (
+            self._device.cell
+        )  # what computes the cell: "c", "torch" or "triton"; last bits differ
         self._host = Host(self._device.word_capacity, boundary_words(weights.lexicon))
-        self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
+        self._x = WordVectorTable(
+            self._device.vectors, self.options.projection_dim, self._device.device
+        )
 
     def embed(
         self,
@@ -109,13 +121,17 @@ class Embedder:
         states = self.run(self.prepare(text, boundaries=boundaries), dtype=dtype).result()
         return np.ascontiguousarray(cast(npt.NDArray[np.floating], states))
 
-    def prepare(self, text: Text | Sequence[Sequence[str]], *, boundaries: bool = False) -> Prepared:
+    def prepare(
+        self, text: Text | Sequence[Sequence[str]], *, boundaries: bool = False
+    ) -> Prepared:
         """All that the host does for a call before the device can begin; any thread may ask. ValueError as of `embed`."""
         with self._preparing:
             given = text if isinstance(text, Text) else Text.of(text, boundaries)
             return self._host.prepare(given, self._device.limits, boundaries=boundaries)
 
-    def run(self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None) -> RunningCall:
+    def run(
+        self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None
+    ) -> RunningCall:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
 
         ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``: see `Wanted`.
@@ -188,17 +204,29 @@ class Embedder:
         def run(k: int) -> None:
             if k == 0:
                 # Here and not in the calling thread, whose own threads would get in the way of the workers'.
-                buffer.put(0, torch.arange(len(group.words), device=x.device), x, send(group.words, x.device))
+                buffer.put(
+                    0,
+                    torch.arange(len(group.words), device=x.device),
+                    x,
+                    send(group.words, x.device),
+                )
             for grid in group.planned[k]:
                 self._run_grid(k, grid, x, buffer, stats)
 
         self._device.run([partial(run, k) for k in (0, 1)])
         self._device.deliver(buffer, host)
 
-    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, stats: EngineStats) -> None:
-        index, row, opening_row = (send(part, x.device) for part in (grid.index, grid.row, grid.opening_row))
+    def _run_grid(
+        self, k: int, grid: PlannedDirection, x: Tensor, states: States, stats: EngineStats
+    ) -> None:
+        index, row, opening_row = (
+            send(part, x.device) for part in (grid.index, grid.row, grid.opening_row)
+        )
         wanted: list[int] = np.diff(grid.bounds).tolist()
-        rows, indexes = row.split(wanted), index.split(wanted)  # once, as each view takes the interpreter's lock
+        rows, indexes = (
+            row.split(wanted),
+            index.split(wanted),
+        )  # once, as each view takes the interpreter's lock
 
         def emit(window: int, outputs: list[Tensor]) -> None:
             for j, output in enumerate(outputs):  # [steps, B, p]
@@ -207,7 +235,9 @@ class Embedder:
         direction = self._device.directions[k]
         opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]
         for j in range(len(opening)):
-            states.put(1 + 2 * j + k, opening_row, opening[j : j + 1], torch.zeros_like(opening_row))
+            states.put(
+                1 + 2 * j + k, opening_row, opening[j : j + 1], torch.zeros_like(opening_row)
+            )
         with self._lock:
             stats.cells += grid.plan.n_cells
             stats.cells_used += grid.plan.n_computed

@@ -21,7 +21,9 @@ class LoadedModel:
     ``name``, ``fingerprint``: as a store's manifest has them; ``states``: x, fwd1, bwd1, …, each of ``channels`` numbers.
     """
 
-    def __init__(self, model: str | None, start_state: str, options: str | None = None, **engine: Any) -> None:
+    def __init__(
+        self, model: str | None, start_state: str, options: str | None = None, **engine: Any
+    ) -> None:
         """``engine``: fields of `EngineSettings`; all else, and errors, as of `load_model`. ``start_state``: "warm" or "zero"."""
         self.name, weights = load_model(model, options)
         self.fingerprint, self.channels = weights.fingerprint, weights.options.projection_dim
@@ -31,10 +33,16 @@ class LoadedModel:
         self._lock = threading.Lock()
 
     def embed(
-        self, sentences: Sequence[Sequence[str]], dtype: Literal["float16", "float32"], *, boundaries: bool = False
+        self,
+        sentences: Sequence[Sequence[str]],
+        dtype: Literal["float16", "float32"],
+        *,
+        boundaries: bool = False,
     ) -> list[npt.NDArray[np.floating[Any]]]:
         """The states [rows, 2L+1, p] of tokenised sentences; with ``boundaries`` of BOS and EOS too, where there are tokens."""
-        lengths = [len(tokens) + 2 if boundaries and tokens else len(tokens) for tokens in sentences]
+        lengths = [
+            len(tokens) + 2 if boundaries and tokens else len(tokens) for tokens in sentences
+        ]
         with self._lock:
             rows = self._embedder.embed(sentences, boundaries=boundaries, dtype=dtype)
         return np.split(rows, np.cumsum(lengths)[:-1]) if len(sentences) else []

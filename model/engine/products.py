@@ -20,7 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _LOG = logging.getLogger(__name__)
-_ZERO, _LEVELS = 128, 127  # of unsigned 8-bit rows: their zero, and how far they go on either side of it
+_ZERO, _LEVELS = (
+    128,
+    127,
+)  # of unsigned 8-bit rows: their zero, and how far they go on either side of it
 
 
 @functools.cache
@@ -38,14 +41,19 @@ def onednn_problem(dtype: torch.dtype) -> str | None:
         got = ops._linear_pointwise(x, ops._reorder_linear_weight(weight, 32), bias, "none", [], "")
     except (AttributeError, RuntimeError, TypeError) as error:
         return f"this PyTorch ({torch.__version__}) lacks the packed operators: {error}"
-    want, tolerance = F.linear(x.float(), weight.float(), bias), 1e-4 if dtype == torch.float32 else 2e-2
+    want, tolerance = (
+        F.linear(x.float(), weight.float(), bias),
+        1e-4 if dtype == torch.float32 else 2e-2,
+    )
     right = torch.allclose(got.float(), want, rtol=tolerance, atol=tolerance)
     return None if right else f"oneDNN's product gave wrong numbers in {dtype}"
 
 
 @functools.cache
 def _say_once(problem: str) -> None:
-    _LOG.warning("packed products are off, computing with torch.nn.functional.linear (slower): %s", problem)
+    _LOG.warning(
+        "packed products are off, computing with torch.nn.functional.linear (slower): %s", problem
+    )
 
 
 class PackedLinear:
@@ -55,16 +63,27 @@ class PackedLinear:
     will most often have; the layout is chosen for it, any other count works. ``packed`` False: public functions in any case.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, rows: int, packed: bool = True) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        dtype: torch.dtype,
+        rows: int,
+        packed: bool = True,
+    ) -> None:
         problem = onednn_problem(dtype) if packed else "not asked for"
         if packed and problem is not None:
             _say_once(problem)
         self.packed = problem is None
         self.in_features, self.dtype, self.device = weight.shape[1], dtype, weight.device
         # oneDNN adds a float32 bias to bfloat16 products; torch.nn.functional.linear wants one dtype.
-        self._bias = None if bias is None else bias.to(torch.float32 if self.packed else dtype).contiguous()
+        self._bias = (
+            None if bias is None else bias.to(torch.float32 if self.packed else dtype).contiguous()
+        )
         dense = weight.to(dtype).contiguous()
-        self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(dense, rows) if self.packed else dense
+        self._weight: Tensor = (
+            torch.ops.mkldnn._reorder_linear_weight(dense, rows) if self.packed else dense
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         """Product of x [rows, in] → [rows, out]."""
@@ -96,7 +115,11 @@ def int8_problem() -> str | None:
     except (AttributeError, RuntimeError, TypeError) as error:
         return f"this PyTorch ({torch.__version__}) lacks the quantised operators: {error}"
     want = x @ weight.t() + bias
-    return None if (got - want).abs().max() < 0.05 * want.abs().max() else "oneDNN's 8-bit product gave wrong numbers"
+    return (
+        None
+        if (got - want).abs().max() < 0.05 * want.abs().max()
+        else "oneDNN's 8-bit product gave wrong numbers"
+    )
 
 
 class Int8Linear:
@@ -119,7 +142,19 @@ class Int8Linear:
         scale = wide.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30) / _LEVELS  # [rows, 1]
         levels = (wide / scale).round_().add_(_ZERO).to(torch.uint8)  # [rows, in]
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            levels, 1.0, _ZERO, self._packed, self._scale, self._zero, None, 1.0, 0, torch.bfloat16, "none", [], ""
+            levels,
+            1.0,
+            _ZERO,
+            self._packed,
+            self._scale,
+            self._zero,
+            None,
+            1.0,
+            0,
+            torch.bfloat16,
+            "none",
+            [],
+            "",
         )  # [rows, out]
         y.mul_(scale.bfloat16())
         return y if self._bias is None else y.add_(self._bias)
@@ -136,12 +171,18 @@ def largest_stable(linears: Sequence[Linear], counts: Sequence[int]) -> list[int
     largest, kept = max(counts), set(counts)
     for linear in linears:
         generator = torch.Generator().manual_seed(largest)
-        x = torch.randn(largest, linear.in_features, generator=generator).to(linear.device, linear.dtype)  # [largest, in]
+        x = torch.randn(largest, linear.in_features, generator=generator).to(
+            linear.device, linear.dtype
+        )  # [largest, in]
         want = linear(x)
         for count in counts:
-            turned = (torch.arange(count, device=x.device) * 7 + 3) % largest  # other rows beside it, other places
+            turned = (
+                torch.arange(count, device=x.device) * 7 + 3
+            ) % largest  # other rows beside it, other places
             if not torch.equal(linear(x[turned]), want[turned]):
                 kept.discard(count)
     if largest not in kept:
-        _LOG.warning("products on this machine depend on a row's place in the batch; last digits may vary with it")
+        _LOG.warning(
+            "products on this machine depend on a row's place in the batch; last digits may vary with it"
+        )
     return sorted(kept | {largest})

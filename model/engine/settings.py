@@ -6,7 +6,12 @@ from typing import Literal
 import torch
 
 Precision = Literal["float32", "bfloat16", "tf32", "int8"]
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.float32, "int8": torch.bfloat16}
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "tf32": torch.float32,
+    "int8": torch.bfloat16,
+}
 
 
 @dataclass(frozen=True)
@@ -16,7 +21,9 @@ class EngineSettings:
     # Of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU with VNNI and no AMX:
     # the LSTM's products of 8-bit numbers, all else bfloat16). Cells are float32.
     precision: Precision = "float32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # "cpu", "cuda", or "auto" = cuda where there is one
+    device: Literal["auto", "cpu", "cuda"] = (
+        "auto"  # "cpu", "cuda", or "auto" = cuda where there is one
+    )
     # Rows of a step, at most; None = 2048 on a GPU, where it can show in the last bits, and on a CPU as `cpu.step_lanes` says.
     lanes: int | None = None
     threads: int | None = None  # CPU threads for both directions together, None = PyTorch's number
@@ -24,12 +31,18 @@ class EngineSettings:
     cell: Literal["auto", "c", "torch"] = "auto"
 
     def __post_init__(self) -> None:
-        choices = {"precision": (*_DTYPES,), "device": ("auto", "cpu", "cuda"), "cell": ("auto", "c", "torch")}
+        choices = {
+            "precision": (*_DTYPES,),
+            "device": ("auto", "cpu", "cuda"),
+            "cell": ("auto", "c", "torch"),
+        }
         for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
+            raise ValueError(
+                "device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'"
+            )
 
     @property
     def on_cuda(self) -> bool:

@@ -22,7 +22,9 @@ class Wanted:
     """Which states, and how. ValueError for an unknown dtype."""
 
     states: tuple[int, ...]  # their numbers among x, fwd1, bwd1, …, in the order wanted
-    dtype: Dtype = "float16"  # as stores have it; int8 numbers come with a scale for each state of each row
+    dtype: Dtype = (
+        "float16"  # as stores have it; int8 numbers come with a scale for each state of each row
+    )
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(Dtype):
@@ -35,16 +37,24 @@ class States:
 
     wanted: Wanted  # which, and how
     values: Tensor  # [states, rows, p]
-    scale: Tensor | None  # float32 [rows, states] of int8; NaN for a state of a row that holds a number that is not finite
+    scale: (
+        Tensor | None
+    )  # float32 [rows, states] of int8; NaN for a state of a row that holds a number that is not finite
 
     @classmethod
-    def empty(cls, wanted: Wanted, rows: int, width: int, memory: Callable[[int], Tensor]) -> "States":
+    def empty(
+        cls, wanted: Wanted, rows: int, width: int, memory: Callable[[int], Tensor]
+    ) -> "States":
         """Rows to be filled, in one block of so many bytes (uint8) that ``memory`` gives."""
         dtype, n = getattr(torch, wanted.dtype), len(wanted.states)
         scale_bytes = -(-4 * rows * n // 8) * 8 if wanted.dtype == "int8" else 0  # whole words
         block = memory(scale_bytes + rows * n * width * dtype.itemsize)
         values, scale = block[scale_bytes:].view(dtype), block[:scale_bytes].view(torch.float32)
-        return cls(wanted, values.view(n, rows, width), scale[: rows * n].view(rows, n) if wanted.dtype == "int8" else None)
+        return cls(
+            wanted,
+            values.view(n, rows, width),
+            scale[: rows * n].view(rows, n) if wanted.dtype == "int8" else None,
+        )
 
     def __len__(self) -> int:
         return self.values.shape[1]
@@ -52,7 +62,9 @@ class States:
     def rows(self, first: int, n: int) -> "States":
         """``n`` of the rows; the same memory."""
         part = slice(first, first + n)
-        return States(self.wanted, self.values[:, part], None if self.scale is None else self.scale[part])
+        return States(
+            self.wanted, self.values[:, part], None if self.scale is None else self.scale[part]
+        )
 
     def runs(self) -> list[Tensor]:
         """All of it as tensors whose memory has no gaps."""
@@ -90,8 +102,12 @@ def quantised(numbers: Tensor) -> tuple[Tensor, Tensor]:
     What is not finite has the scale NaN: a device is not waited for to find out.
     """
     # Tensors, not numbers: by a number a GPU divides as by its reciprocal, which is not the same.
-    greatest, none = (torch.full((1,), value, device=numbers.device) for value in (GREATEST, torch.inf))
+    greatest, none = (
+        torch.full((1,), value, device=numbers.device) for value in (GREATEST, torch.inf)
+    )
     most = numbers.abs().amax(dim=-1)
     scale = torch.clamp(most / greatest, max=float(GREATEST_SCALE))
     ratio = numbers / torch.where(scale == 0, none, scale)[:, None]
-    return ratio.round_().clamp_(-GREATEST, GREATEST).to(torch.int8), torch.where(most.isfinite(), scale, torch.nan)
+    return ratio.round_().clamp_(-GREATEST, GREATEST).to(torch.int8), torch.where(
+        most.isfinite(), scale, torch.nan
+    )

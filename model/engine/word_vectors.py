@@ -28,14 +28,26 @@ Ids = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
 
-def merged_convolutions(tensors: Mapping[str, Tensor], options: BiLMOptions) -> tuple[Tensor, Tensor, Tensor]:
+def merged_convolutions(
+    tensors: Mapping[str, Tensor], options: BiLMOptions
+) -> tuple[Tensor, Tensor, Tensor]:
     """All convolutions as one of the greatest width w: weight [filters, w · chars], bias and width of each filter [filters]."""
     names = [f"conv{i}" for i in range(len(options.filters))]
     widest = max(width for width, _ in options.filters)
     weights = [tensors[f"{name}.weight"] for name in names]  # [f, chars, width] each
-    weight = torch.cat([F.pad(part, (0, widest - part.shape[2])) for part in weights]).transpose(1, 2).flatten(1)
+    weight = (
+        torch.cat([F.pad(part, (0, widest - part.shape[2])) for part in weights])
+        .transpose(1, 2)
+        .flatten(1)
+    )
     bias = torch.cat([tensors[f"{name}.bias"] for name in names])
-    return weight, bias, torch.cat([torch.full((count,), width, device=bias.device) for width, count in options.filters])
+    return (
+        weight,
+        bias,
+        torch.cat(
+            [torch.full((count,), width, device=bias.device) for width, count in options.filters]
+        ),
+    )
 
 
 class WordVectors:
@@ -69,8 +81,12 @@ class WordVectors:
         self._conv = PackedLinear(weight, bias, torch.float32, rows * 16, packed)
         self._highways = [
             PackedLinear(
-                torch.cat([tensors[f"highway{k}.carry.weight"], tensors[f"highway{k}.transform.weight"]]),
-                torch.cat([tensors[f"highway{k}.carry.bias"], tensors[f"highway{k}.transform.bias"]]),
+                torch.cat(
+                    [tensors[f"highway{k}.carry.weight"], tensors[f"highway{k}.transform.weight"]]
+                ),
+                torch.cat(
+                    [tensors[f"highway{k}.carry.bias"], tensors[f"highway{k}.transform.bias"]]
+                ),
                 dtype,
                 rows,
                 packed,
@@ -81,7 +97,9 @@ class WordVectors:
         self._project = PackedLinear(of_filters, tensors["proj.bias"], torch.float32, rows, packed)
         # A row of the table of words is projected beside the CNN's output: the two products add up.
         self._words = tensors["word_embed"] if options.word_dim else None
-        self._project_words = PackedLinear(own, None, torch.float32, rows, packed) if options.word_dim else None
+        self._project_words = (
+            PackedLinear(own, None, torch.float32, rows, packed) if options.word_dim else None
+        )
 
     def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], Ids]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
@@ -95,12 +113,16 @@ class WordVectors:
         extra = spelt.shape[1] - full
         ids = spelt[:, extra:]  # [n, 50]
         used = (ids != self._padding).sum(axis=1)  # [n] bytes and markers
-        wanted = used + 1  # the position after them begins a window of padding only, for every filter
+        wanted = (
+            used + 1
+        )  # the position after them begins a window of padding only, for every filter
         width = np.minimum(full, -(-wanted // WIDTH_STEP) * WIDTH_STEP)  # [n]
         blocks = []
         for w in np.unique(width):
             members = np.flatnonzero(width == w)
-            parts = np.split(members, range(self.words_per_block, len(members), self.words_per_block))
+            parts = np.split(
+                members, range(self.words_per_block, len(members), self.words_per_block)
+            )
             blocks += [(part, spelt[part, : extra + w]) for part in parts]
         return blocks
 
@@ -109,7 +131,11 @@ class WordVectors:
         """x [n, p] float32 of one block, n ≤ words_per_block; always computed at words_per_block rows."""
         words, ids = (ids[:, :0], ids) if self._lexicon is None else (ids[:, :1], ids[:, 1:])
         n, width = ids.shape
-        full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
+        full, widest, chars = (
+            self._options.max_characters_per_token,
+            self._widest,
+            self._options.char_embedding_dim,
+        )
         # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
         host = np.full((self.words_per_block, width + widest - 1), self._padding, np.int64)
         host[:n, :width] = ids
@@ -123,25 +149,33 @@ class WordVectors:
         x = values.amax(dim=1)  # [words, filters]
         x = x.relu_() if self._options.activation == "relu" else x.tanh_()
         for highway in self._highways:
-            carry, transformed = highway(x.to(self._dtype)).float().chunk(2, dim=1)  # [words, filters] each
+            carry, transformed = (
+                highway(x.to(self._dtype)).float().chunk(2, dim=1)
+            )  # [words, filters] each
             x = x + carry.sigmoid() * (transformed.relu() - x)
         projected = self._project(x)  # [words, p]
         if self._project_words is not None and self._words is not None:
             rows = np.zeros(self.words_per_block, np.int64)
             rows[:n] = words[:, 0]
-            projected = projected + self._project_words(F.embedding(send(rows, self._device), self._words))
+            projected = projected + self._project_words(
+                F.embedding(send(rows, self._device), self._words)
+            )
         return projected[:n]  # [n, p]
 
 
 class WordVectorTable:
     """x of the words of one vocabulary, on the device; ``compute`` takes distinct words to x [n, p] float32 there."""
 
-    def __init__(self, compute: Callable[[Sequence[str]], Tensor], projection_dim: int, device: torch.device) -> None:
+    def __init__(
+        self, compute: Callable[[Sequence[str]], Tensor], projection_dim: int, device: torch.device
+    ) -> None:
         self._compute = compute
         self._vocabulary: list[str] = []
         self._known = 0
         self._x = torch.empty(0, projection_dim, device=device)
-        self.generation = 0  # counts the changes of vocabulary: numbers of another one mean other words
+        self.generation = (
+            0  # counts the changes of vocabulary: numbers of another one mean other words
+        )
 
     def forget(self) -> None:
         """Hold no words; what others keep by number of word belongs to an earlier generation from now on."""
@@ -158,7 +192,9 @@ class WordVectorTable:
             new = vocabulary[self._known : n]
             x = self._compute(new)  # [new, p]
             if n > len(self._x):
-                grown = torch.empty(max(n, min(2 * len(self._x), 1 << 16)), x.shape[1], device=x.device)
+                grown = torch.empty(
+                    max(n, min(2 * len(self._x), 1 << 16)), x.shape[1], device=x.device
+                )
                 grown[: self._known] = self._x[: self._known]
                 self._x = grown
             self._x[self._known : n] = x

@@ -31,7 +31,9 @@ def _cell(direction: int, layer: int) -> str:
 
 def layout(options: BiLMOptions, *, has_projection: bool) -> dict[str, tuple[int, ...]]:
     """Published names and shapes; ``has_projection``: whether CNN_proj stands in the file, which it need not where n = p."""
-    tensors = {name: torch.empty(shape, device="meta") for name, shape in options.tensor_shapes().items()}
+    tensors = {
+        name: torch.empty(shape, device="meta") for name, shape in options.tensor_shapes().items()
+    }
     shapes = {name: tuple(tensor.shape) for name, tensor in published(tensors, options).items()}
     # bilm-tf makes no projection where the filters are as many as it would be wide.
     if options.n_filters == options.projection_dim and not has_projection:
@@ -57,7 +59,10 @@ def canonical(arrays: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, T
         for layer in range(1, options.n_layers + 1):
             cell, name = _cell(r, layer), f"lstm.{direction}{layer}"
             weight = _swap_gates(arrays[f"{cell}/W_0"].t())  # [4d, 2p]
-            tensors[f"{name}.weight_ih"], tensors[f"{name}.weight_hh"] = weight[:, :p], weight[:, p:]
+            tensors[f"{name}.weight_ih"], tensors[f"{name}.weight_hh"] = (
+                weight[:, :p],
+                weight[:, p:],
+            )
             tensors[f"{name}.bias"] = _swap_gates(arrays[f"{cell}/B"])
             tensors[f"{name}.weight_proj"] = arrays[f"{cell}/W_P_0"].t()
     return {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -66,17 +71,24 @@ def canonical(arrays: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, T
 def published(tensors: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, Tensor]:
     arrays = {"char_embed": tensors["char_embed"][1:]}
     for i in range(len(options.filters)):
-        arrays[f"CNN/W_cnn_{i}"] = tensors[f"conv{i}.weight"].permute(2, 1, 0)[None]  # [1, w, chars, f]
+        arrays[f"CNN/W_cnn_{i}"] = tensors[f"conv{i}.weight"].permute(2, 1, 0)[
+            None
+        ]  # [1, w, chars, f]
         arrays[f"CNN/b_cnn_{i}"] = tensors[f"conv{i}.bias"]
     for k in range(options.n_highway):
         for part in ("transform", "carry"):
             arrays[f"CNN_high_{k}/W_{part}"] = tensors[f"highway{k}.{part}.weight"].t()
             arrays[f"CNN_high_{k}/b_{part}"] = tensors[f"highway{k}.{part}.bias"]
-    arrays["CNN_proj/W_proj"], arrays["CNN_proj/b_proj"] = tensors["proj.weight"].t(), tensors["proj.bias"]
+    arrays["CNN_proj/W_proj"], arrays["CNN_proj/b_proj"] = (
+        tensors["proj.weight"].t(),
+        tensors["proj.bias"],
+    )
     for r, direction in enumerate(DIRECTIONS):
         for layer in range(1, options.n_layers + 1):
             cell, name = _cell(r, layer), f"lstm.{direction}{layer}"
-            weight = torch.cat([tensors[f"{name}.weight_ih"], tensors[f"{name}.weight_hh"]], dim=1)  # [4d, 2p]
+            weight = torch.cat(
+                [tensors[f"{name}.weight_ih"], tensors[f"{name}.weight_hh"]], dim=1
+            )  # [4d, 2p]
             arrays[f"{cell}/W_0"] = _swap_gates(weight).t()
             arrays[f"{cell}/B"] = _swap_gates(tensors[f"{name}.bias"])
             arrays[f"{cell}/W_P_0"] = tensors[f"{name}.weight_proj"].t()
@@ -97,14 +109,19 @@ def read(path: Path, options: BiLMOptions) -> dict[str, Tensor]:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise WeightsError(f"{path} can't be opened as HDF5 ({error}); published weights are .hdf5 files") from error
+        raise WeightsError(
+            f"{path} can't be opened as HDF5 ({error}); published weights are .hdf5 files"
+        ) from error
     with file:
         try:
             has_projection = file.get("CNN_proj", getlink=True) is not None
         except (KeyError, OSError, RuntimeError) as error:  # h5py on damaged groups
-            raise WeightsError(f"{path} can't be read ({error}); the weights file is damaged") from error
+            raise WeightsError(
+                f"{path} can't be read ({error}); the weights file is damaged"
+            ) from error
         arrays = {
-            name: _read_dataset(file, path, name, shape) for name, shape in layout(options, has_projection=has_projection).items()
+            name: _read_dataset(file, path, name, shape)
+            for name, shape in layout(options, has_projection=has_projection).items()
         }
     return canonical(arrays, options)
 
@@ -129,7 +146,9 @@ def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]
             raise WeightsError(f"{path}: dataset {name!r} is {dataset.dtype}, not floating point")
         return torch.from_numpy(np.asarray(dataset[()], dtype=np.float32))
     except (KeyError, OSError, RuntimeError) as error:  # h5py on what is damaged
-        raise WeightsError(f"{path}: dataset {name!r} can't be read ({error}); the weights file is damaged") from error
+        raise WeightsError(
+            f"{path}: dataset {name!r} can't be read ({error}); the weights file is damaged"
+        ) from error
 
 
 def _own_dataset(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
@@ -141,9 +160,13 @@ def _own_dataset(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
         link = group.get(part, getlink=True)
         entry = None if isinstance(link, h5py.ExternalLink) else group.get(part)
         if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
-            raise WeightsError(f"{path}: {name!r} is a link to {link.path!r}; weights must be in the file itself")
+            raise WeightsError(
+                f"{path}: {name!r} is a link to {link.path!r}; weights must be in the file itself"
+            )
         if not isinstance(entry, h5py.Dataset if depth == len(parts) else h5py.Group):
             raise WeightsError(f"{path} lacks the dataset {name!r} that the options call for")
     if entry.external or entry.is_virtual:
-        raise WeightsError(f"{path}: the bytes of {name!r} are in other files; weights must be in the file itself")
+        raise WeightsError(
+            f"{path}: the bytes of {name!r} are in other files; weights must be in the file itself"
+        )
     return entry

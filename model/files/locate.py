@@ -23,7 +23,11 @@ from model.errors import ModelError, UnknownModelError, WeightsError
 
 _LOG = logging.getLogger(__name__)
 
-_WEIGHT_NAMES = ("weights.safetensors", "weights.hdf5", "model.hdf5")  # model.hdf5: the NLPL repository's name
+_WEIGHT_NAMES = (
+    "weights.safetensors",
+    "weights.hdf5",
+    "model.hdf5",
+)  # model.hdf5: the NLPL repository's name
 _UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
 
 # Other programs' models, which `elmo-store models convert` turns into ours
@@ -90,7 +94,9 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
     folder, name = posixpath.split(path)
     suffix = posixpath.splitext(name)[1].lower()
     if suffix in _UNSAFE:
-        raise WeightsError(f"{folder_or_url} is a {suffix} file; such files can hold code: convert it")
+        raise WeightsError(
+            f"{folder_or_url} is a {suffix} file; such files can hold code: convert it"
+        )
     if suffix == ".zip":
         raise WeightsError(f"{folder_or_url} is a zip: unpack it and name the folder")
     if suffix in (".safetensors", ".hdf5"):
@@ -99,11 +105,15 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
         # X_weights….hdf5 has X_options.json beside it, as published, or options.json
         beside = (re.sub(r"weights[^/]*$", "options.json", name), "options.json")
         candidates = [posixpath.join(folder, other) for other in beside if other != name]
-        return path, next((candidate for candidate in candidates if filesystem.exists(candidate)), None)
+        return path, next(
+            (candidate for candidate in candidates if filesystem.exists(candidate)), None
+        )
     names = _names(filesystem, path)
     if not names and not filesystem.isdir(path):
         raise _missing(filesystem, path, f"folder {folder_or_url}")
-    weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
+    weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(
+        names, (), r".*\.safetensors"
+    )
     if weights is None:
         if kind := foreign_kind(names):
             source = "LOCAL_COPY" if "://" in folder_or_url else folder_or_url
@@ -150,7 +160,9 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 
 def _is_local(filesystem: Any) -> bool:
-    return "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
+    return "file" in (
+        (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+    )
 
 
 def _names(filesystem: Any, folder: str) -> list[str]:
@@ -175,9 +187,17 @@ def _fetch(filesystem: Any, path: str) -> Path:
     if _is_local(filesystem):
         return Path(path)
     version = f"{filesystem.unstrip_protocol(path)} {filesystem.ukey(path)}"
-    target = cache_folder() / hashlib.sha256(version.encode()).hexdigest()[:24] / posixpath.basename(path)
+    target = (
+        cache_folder()
+        / hashlib.sha256(version.encode()).hexdigest()[:24]
+        / posixpath.basename(path)
+    )
     if not target.exists():
         _LOG.info("downloading %s to %s", filesystem.unstrip_protocol(path), target)
-        with replacing(target) as temporary, temporary.open("wb") as local, filesystem.open(path, "rb") as remote:
+        with (
+            replacing(target) as temporary,
+            temporary.open("wb") as local,
+            filesystem.open(path, "rb") as remote,
+        ):
             shutil.copyfileobj(remote, local, 1 << 20)
     return target

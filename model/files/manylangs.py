@@ -47,14 +47,22 @@ def read(folder: Path) -> tuple[BiLMOptions, dict[str, torch.Tensor], Lexicon]:
     if missing:
         raise WeightsError(f"{folder} is a model of ELMoForManyLangs without {', '.join(missing)}")
     config = _config(folder)
-    words = _dictionary(folder / "word.dic") if (folder / "word.dic").is_file() and config["token_embedder"]["word_dim"] else {}
+    words = (
+        _dictionary(folder / "word.dic")
+        if (folder / "word.dic").is_file() and config["token_embedder"]["word_dim"]
+        else {}
+    )
     lexicon = Lexicon(_dictionary(folder / "char.dic"), words)
-    tensors = _state(folder / "token_embedder.pkl") | {f"encoder.{n}": t for n, t in _state(folder / "encoder.pkl").items()}
+    tensors = _state(folder / "token_embedder.pkl") | {
+        f"encoder.{n}": t for n, t in _state(folder / "encoder.pkl").items()
+    }
     options = _options(folder, config, tensors)
     try:
         return options, _canonical(tensors, options), lexicon
     except KeyError as error:
-        raise WeightsError(f"{folder}: its state dicts lack {error.args[0]!r}, which its configuration calls for") from error
+        raise WeightsError(
+            f"{folder}: its state dicts lack {error.args[0]!r}, which its configuration calls for"
+        ) from error
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -69,32 +77,57 @@ def _config(folder: Path) -> dict[str, Any]:
         ) from error
     if config is None:
         if name not in _USUAL_NAMES:
-            raise OptionsError(f"{folder}/config.json names the configuration {name}, which is not in the folder: put it there")
+            raise OptionsError(
+                f"{folder}/config.json names the configuration {name}, which is not in the folder: put it there"
+            )
         config = _USUAL
     embedder, encoder = config.get("token_embedder"), config.get("encoder")
     if not isinstance(embedder, dict) or not isinstance(encoder, dict):
         raise OptionsError(f"{folder}/{name} has no token_embedder and encoder")
-    for part, kind, known in (("token_embedder", embedder.get("name"), "cnn"), ("encoder", encoder.get("name"), "elmo")):
+    for part, kind, known in (
+        ("token_embedder", embedder.get("name"), "cnn"),
+        ("encoder", encoder.get("name"), "elmo"),
+    ):
         if str(kind).lower() != known:
-            raise OptionsError(f"{folder}/{name}: its {part} is {kind!r}; only {known!r} is the biLM that a store is made of")
+            raise OptionsError(
+                f"{folder}/{name}: its {part} is {kind!r}; only {known!r} is the biLM that a store is made of"
+            )
     if not embedder.get("char_dim"):
-        raise OptionsError(f"{folder}/{name}: char_dim is {embedder.get('char_dim')!r}: words alone have no character CNN")
+        raise OptionsError(
+            f"{folder}/{name}: char_dim is {embedder.get('char_dim')!r}: words alone have no character CNN"
+        )
     embedder.setdefault("word_dim", 0)
     return dict(config)
 
 
-def _options(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> BiLMOptions:
+def _options(
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> BiLMOptions:
     embedder, encoder = config["token_embedder"], config["encoder"]
     tables = {name: tensors.get(f"{name}_emb_layer.embedding.weight") for name in ("char", "word")}
     rows = {name: 0 if table is None else len(table) for name, table in tables.items()}
     try:
         values = {name: encoder[name] for name in ("projection_dim", "dim", "n_layers")}
         values |= {
-            name: embedder[name] for name in ("activation", "filters", "n_highway", "max_characters_per_token", "word_dim")
+            name: embedder[name]
+            for name in (
+                "activation",
+                "filters",
+                "n_highway",
+                "max_characters_per_token",
+                "word_dim",
+            )
         }
         values |= {name: encoder[name] or math.inf for name in ("cell_clip", "proj_clip")}
-        values |= {"use_skip_connections": True, "char_embedding_dim": embedder["char_dim"], "alphabet": "characters"}
-        values |= {"n_characters": rows["char"], "n_words": rows["word"] if embedder["word_dim"] else 0}
+        values |= {
+            "use_skip_connections": True,
+            "char_embedding_dim": embedder["char_dim"],
+            "alphabet": "characters",
+        }
+        values |= {
+            "n_characters": rows["char"],
+            "n_words": rows["word"] if embedder["word_dim"] else 0,
+        }
         return BiLMOptions.checked(values)
     except (KeyError, ValueError) as error:
         raise OptionsError(f"{folder}: its configuration can't be used: {error!r}") from error
@@ -113,13 +146,18 @@ def _canonical(theirs: Mapping[str, torch.Tensor], options: BiLMOptions) -> dict
             both = theirs[f"highways._layers.{k}.{part}"]  # the transformed half, then the gate
             tensors[f"highway{k}.transform.{part}"] = both[:n]
             tensors[f"highway{k}.carry.{part}"] = -both[n:]
-    tensors["proj.weight"], tensors["proj.bias"] = theirs["projection.weight"], theirs["projection.bias"]
+    tensors["proj.weight"], tensors["proj.bias"] = (
+        theirs["projection.weight"],
+        theirs["projection.bias"],
+    )
     for direction, theirs_direction in zip(DIRECTIONS, ("forward", "backward"), strict=True):
         for layer in range(1, options.n_layers + 1):
             name, cell = f"lstm.{direction}{layer}", f"encoder.{theirs_direction}_layer_{layer - 1}"
             tensors[f"{name}.weight_ih"] = theirs[f"{cell}.input_linearity.weight"]
             tensors[f"{name}.weight_hh"] = theirs[f"{cell}.state_linearity.weight"]
-            bias = theirs[f"{cell}.state_linearity.bias"].clone()  # [4d], gates input, forget, cell, output as torch's
+            bias = theirs[
+                f"{cell}.state_linearity.bias"
+            ].clone()  # [4d], gates input, forget, cell, output as torch's
             bias[d : 2 * d] -= 1.0
             tensors[f"{name}.bias"] = bias
             tensors[f"{name}.weight_proj"] = theirs[f"{cell}.state_projection.weight"]
@@ -134,7 +172,9 @@ def _dictionary(path: Path) -> dict[str, int]:
             token, tab, number = line.strip().rpartition("\t")
             rows[token if tab else "\u3000"] = int(number)
     except ValueError as error:
-        raise WeightsError(f"{path} is not a dictionary ({error}): each line is a token, a tab and a number") from error
+        raise WeightsError(
+            f"{path} is not a dictionary ({error}): each line is a token, a tab and a number"
+        ) from error
     return rows
 
 
@@ -142,8 +182,16 @@ def _state(path: Path) -> dict[str, torch.Tensor]:
     """The float32 tensors of a state dict; nothing in the file is executed."""
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
-        raise WeightsError(f"{path} can't be read as a torch state dict of plain tensors ({type(error).__name__})") from error
+    except (
+        Exception
+    ) as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
+        raise WeightsError(
+            f"{path} can't be read as a torch state dict of plain tensors ({type(error).__name__})"
+        ) from error
     if not isinstance(value, Mapping):
         raise WeightsError(f"{path} holds a {type(value).__name__}, not a state dict")
-    return {str(name): t.float() for name, t in value.items() if isinstance(t, torch.Tensor) and t.is_floating_point()}
+    return {
+        str(name): t.float()
+        for name, t in value.items()
+        if isinstance(t, torch.Tensor) and t.is_floating_point()
+    }

@@ -36,12 +36,22 @@ class ListedModel:
 
 # The models of Peters et al. 2018: English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens.
 _PUBLISHED = {
-    name: ListedModel(name, f"published, {description}", f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
+    name: ListedModel(
+        name,
+        f"published, {description}",
+        f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5",
+        n_bytes,
+    )
     for name, shape, description, n_bytes in (
         ("small", "2x1024_128_2048cnn_1xhighway", "2 × 1024/128, 13.6M parameters", 54_373_184),
         ("medium", "2x2048_256_2048cnn_1xhighway", "2 × 2048/256, 28.0M parameters", 112_000_000),
         ("original", "2x4096_512_2048cnn_2xhighway", "2 × 4096/512, 93.6M parameters", 374_403_392),
-        ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B", "2 × 4096/512, trained on 5.5 billion tokens", 374_403_392),
+        (
+            "original-5.5b",
+            "2x4096_512_2048cnn_2xhighway_5.5B",
+            "2 × 4096/512, trained on 5.5 billion tokens",
+            374_403_392,
+        ),
     )
 }
 
@@ -49,10 +59,19 @@ _PUBLISHED = {
 def available_models() -> list[ListedModel]:
     """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
     models = [
-        ListedModel(folder.name, _description(folder), str(folder), (folder / "weights.safetensors").stat().st_size)
+        ListedModel(
+            folder.name,
+            _description(folder),
+            str(folder),
+            (folder / "weights.safetensors").stat().st_size,
+        )
         for folder in packaged_folders()
     ]
-    models.append(ListedModel(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
+    models.append(
+        ListedModel(
+            RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0
+        )
+    )
     return [*models, *_PUBLISHED.values()]
 
 
@@ -107,7 +126,9 @@ def load_any(spec: str) -> tuple[str, BiLMWeights]:
             return name_of(spec), BiLMWeights(*manylangs.read(folder))
         if kind == locate.CHECKPOINT:
             options = read_options(folder / "options.json")
-            return name_of(spec), BiLMWeights(options, tf_checkpoint.read(tf_checkpoint.latest(folder), options))
+            return name_of(spec), BiLMWeights(
+                options, tf_checkpoint.read(tf_checkpoint.latest(folder), options)
+            )
     return load_model(spec)
 
 
@@ -151,7 +172,9 @@ def random_weights(options: BiLMOptions, seed: int = 0) -> BiLMWeights:
     tensors = {}
     for name, shape in options.tensor_shapes().items():
         raw = bits.random_raw(math.prod(shape))  # uint64
-        uniform = (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)  # [-1, 1), exact
+        uniform = (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(
+            1
+        )  # [-1, 1), exact
         inputs = math.prod(shape[1:]) if len(shape) > 1 else 100
         scale = 1.0 if name == "char_embed" else math.sqrt(3 / inputs)
         tensors[name] = torch.from_numpy((uniform * np.float32(scale)).reshape(shape))

@@ -42,10 +42,14 @@ class _Entry:
 
 def latest(folder: Path) -> Path:
     """The ``.index`` of a folder's checkpoint of the highest step. WeightsError: there is none."""
-    matches = ((re.search(r"-([0-9]{1,18})\.index$", path.name), path) for path in folder.glob("*.index"))
+    matches = (
+        (re.search(r"-([0-9]{1,18})\.index$", path.name), path) for path in folder.glob("*.index")
+    )
     steps = {int(match[1]): path for match, path in matches if match}
     if not steps:
-        raise WeightsError(f"{folder} holds no checkpoint: its index is a file such as model.ckpt-N.index")
+        raise WeightsError(
+            f"{folder} holds no checkpoint: its index is a file such as model.ckpt-N.index"
+        )
     return steps[max(steps)]
 
 
@@ -57,30 +61,49 @@ def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
     try:
         entries = dict(_entries(index.read_bytes()))
     except (IndexError, ValueError, DecodeError) as error:
-        raise WeightsError(f"{index} can't be read as the index of a TensorFlow checkpoint ({error})") from error
+        raise WeightsError(
+            f"{index} can't be read as the index of a TensorFlow checkpoint ({error})"
+        ) from error
     header = entries.pop("", None)
     named = {dataset_name(name): (name, entry) for name, entry in entries.items()}
     if header is None or "char_embed" not in named:
-        raise WeightsError(f"{index} holds no lm/char_embed: it is not a checkpoint of a biLM that bilm-tf made")
+        raise WeightsError(
+            f"{index} holds no lm/char_embed: it is not a checkpoint of a biLM that bilm-tf made"
+        )
     has_projection = "CNN_proj/W_proj" in named
-    arrays = {name: _tensor(index, named, name, shape) for name, shape in layout(options, has_projection=has_projection).items()}
+    arrays = {
+        name: _tensor(index, named, name, shape)
+        for name, shape in layout(options, has_projection=has_projection).items()
+    }
     return canonical(arrays, options)
 
 
 def dataset_name(variable: str) -> str:
     """What bilm-tf's `dump_weights` calls a variable in weights.hdf5."""
-    name = variable.removeprefix("lm/").replace("/rnn/", "/RNN/").replace("/multi_rnn_cell/", "/MultiRNNCell/")
+    name = (
+        variable.removeprefix("lm/")
+        .replace("/rnn/", "/RNN/")
+        .replace("/multi_rnn_cell/", "/MultiRNNCell/")
+    )
     name = name.replace("/cell_", "/Cell").replace("/lstm_cell/", "/LSTMCell/")
     if "/RNN/" in name:
         if "/MultiRNNCell/" not in name:  # a biLM of one layer has no stack of cells
             name = name.replace("/LSTMCell/", "/MultiRNNCell/Cell0/LSTMCell/")
-        name = name.replace("projection/kernel", "W_P_0").replace("/kernel", "/W_0").replace("/bias", "/B")
+        name = (
+            name.replace("projection/kernel", "W_P_0")
+            .replace("/kernel", "/W_0")
+            .replace("/bias", "/B")
+        )
     return name
 
 
-def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, shape: tuple[int, ...]) -> torch.Tensor:
+def _tensor(
+    index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, shape: tuple[int, ...]
+) -> torch.Tensor:
     if dataset not in named:
-        raise WeightsError(f"{index} lacks the variable that bilm-tf dumps as {dataset!r}, which the options call for")
+        raise WeightsError(
+            f"{index} lacks the variable that bilm-tf dumps as {dataset!r}, which the options call for"
+        )
     name, entry = named[dataset]
     if entry.shape != shape:
         raise WeightsError(
@@ -92,12 +115,16 @@ def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, 
         )
     paths = sorted(index.parent.glob(f"{glob.escape(index.stem)}.data-{entry.shard:05d}-of-*"))
     if len(paths) != 1:
-        raise WeightsError(f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… are beside it, not 1")
+        raise WeightsError(
+            f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… are beside it, not 1"
+        )
     with paths[0].open("rb") as file:
         file.seek(min(entry.offset, paths[0].stat().st_size))
         data = file.read(entry.n_bytes)
     if len(data) != entry.n_bytes or _masked(data) != entry.crc:
-        raise WeightsError(f"{paths[0]}: the bytes of {name!r} are cut or damaged: copy the checkpoint again")
+        raise WeightsError(
+            f"{paths[0]}: the bytes of {name!r} are cut or damaged: copy the checkpoint again"
+        )
     return torch.from_numpy(np.frombuffer(data, "<f4").reshape(shape).astype(np.float32))
 
 
@@ -125,7 +152,9 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
     if _masked(table[offset : offset + size + 1]) != int.from_bytes(crc, "little"):
         raise ValueError("a block is damaged")
     if kind != 0:
-        raise ValueError(f"a block is compressed (type {kind}), which TensorFlow does not do to checkpoints")
+        raise ValueError(
+            f"a block is compressed (type {kind}), which TensorFlow does not do to checkpoints"
+        )
     block = table[offset : offset + size]
     end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)
     key, position = b"", 0
@@ -145,7 +174,11 @@ def _entry(message: bytes) -> _Entry:
     fields = _fields(message)
     numbers = {number: value for number, value in fields if isinstance(value, int)}
     messages = {number: value for number, value in fields if isinstance(value, bytes)}
-    dims = [dict(_fields(dim)) for number, dim in _fields(messages.get(2, b"")) if number == 2 and isinstance(dim, bytes)]
+    dims = [
+        dict(_fields(dim))
+        for number, dim in _fields(messages.get(2, b""))
+        if number == 2 and isinstance(dim, bytes)
+    ]
     shape = tuple(int(dim.get(1, 0)) for dim in dims)
     dtype, shard, offset, n_bytes, crc = (numbers.get(number, 0) for number in (1, 3, 4, 5, 6))
     return _Entry(dtype, shape, shard, offset, n_bytes, crc, sliced=7 in messages)

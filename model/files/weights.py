@@ -34,15 +34,21 @@ class BiLMWeights:
     """Options and tensors of one biLM, checked against each other."""
 
     options: BiLMOptions
-    tensors: dict[str, torch.Tensor]  # canonical name → float32 CPU tensor; see `BiLMOptions.tensor_shapes`
+    tensors: dict[
+        str, torch.Tensor
+    ]  # canonical name → float32 CPU tensor; see `BiLMOptions.tensor_shapes`
     lexicon: Lexicon | None = None  # of a model whose alphabet is "characters"
 
     def __post_init__(self) -> None:
         shapes = self.options.tensor_shapes()
         if missing := sorted(shapes.keys() - self.tensors.keys()):
-            raise WeightsError(f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}")
+            raise WeightsError(
+                f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}"
+            )
         if extra := sorted(self.tensors.keys() - shapes.keys()):
-            raise WeightsError(f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}")
+            raise WeightsError(
+                f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}"
+            )
         for name, shape in shapes.items():
             tensor = self.tensors[name]
             if tuple(tensor.shape) != shape:
@@ -51,23 +57,33 @@ class BiLMWeights:
                     "are these options.json and weights of the same model?"
                 )
             if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
-                raise WeightsError(f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
+                raise WeightsError(
+                    f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU"
+                )
             if not _all_finite(tensor):
-                raise WeightsError(f"tensor {name!r} holds NaN or infinity; the weights file is damaged")
+                raise WeightsError(
+                    f"tensor {name!r} holds NaN or infinity; the weights file is damaged"
+                )
         self._check_lexicon()
         if self.options.alphabet == "bytes" and bool(self.tensors["char_embed"][0].any()):
-            raise WeightsError("row 0 of 'char_embed' is not zero; it stands for padding and must be")
+            raise WeightsError(
+                "row 0 of 'char_embed' is not zero; it stands for padding and must be"
+            )
 
     def _check_lexicon(self) -> None:
         if (self.lexicon is None) != (self.options.alphabet == "bytes"):
             has = "no dictionaries" if self.lexicon is None else "dictionaries"
-            raise WeightsError(f"the options say that the alphabet is {self.options.alphabet!r}, and there are {has}")
+            raise WeightsError(
+                f"the options say that the alphabet is {self.options.alphabet!r}, and there are {has}"
+            )
         if self.lexicon is not None:
             rows_of_tables = self.options.n_characters, self.options.n_words
             tables = ("character", self.lexicon.characters), ("word", self.lexicon.words)
             for (what, table), rows in zip(tables, rows_of_tables, strict=True):
                 if max(table.values(), default=0) >= max(rows, 1):
-                    raise WeightsError(f"the {what} dictionary gives rows up to {max(table.values())}, the table has {rows}")
+                    raise WeightsError(
+                        f"the {what} dictionary gives rows up to {max(table.values())}, the table has {rows}"
+                    )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -89,7 +105,11 @@ class BiLMWeights:
     def direction(self, direction: Literal["fwd", "bwd"], layer: int) -> dict[str, torch.Tensor]:
         """The four tensors of one LSTM layer: weight_ih, weight_hh, bias, weight_proj; layer counts from 1."""
         prefix = f"lstm.{direction}{layer}."
-        return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): t
+            for name, t in self.tensors.items()
+            if name.startswith(prefix)
+        }
 
     @classmethod
     def load(cls, folder_or_url: str, *, options: str | None = None) -> "BiLMWeights":
@@ -108,21 +128,29 @@ class BiLMWeights:
         if weights.suffix.lower() == ".safetensors":
             return cls.load_safetensors(weights, chosen)
         if chosen is None:
-            raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
+            raise OptionsError(
+                f"{folder_or_url} has no options.json; HDF5 weights can't be read without one"
+            )
         return cls(chosen, hdf5.read(weights, chosen))
 
     @classmethod
-    def load_safetensors(cls, path: str | Path, options: BiLMOptions | None = None) -> "BiLMWeights":
+    def load_safetensors(
+        cls, path: str | Path, options: BiLMOptions | None = None
+    ) -> "BiLMWeights":
         """Load a file that `save_safetensors` wrote; its metadata hold the options.
 
         `options`, where given, stand in for options that the file does not hold, and must equal those that it does.
         """
         stored, tensors, lexicon = _read_safetensors(Path(path))
         if stored is not None and options is not None and stored != options:
-            raise OptionsError(f"{path} holds other options than the options.json beside it; remove the wrong one")
+            raise OptionsError(
+                f"{path} holds other options than the options.json beside it; remove the wrong one"
+            )
         chosen = stored or options
         if chosen is None:
-            raise OptionsError(f"{path} has no 'options' in its metadata and no options.json beside it; add one")
+            raise OptionsError(
+                f"{path} has no 'options' in its metadata and no options.json beside it; add one"
+            )
         return cls(chosen, tensors, lexicon)
 
     def save_hdf5(self, folder: str | Path) -> None:
@@ -131,13 +159,19 @@ class BiLMWeights:
         WeightsError for a model of another alphabet, which that layout has no place for.
         """
         if self.lexicon is not None:
-            raise WeightsError("weights.hdf5 has no place for a model's own characters and words: write safetensors")
+            raise WeightsError(
+                "weights.hdf5 has no place for a model's own characters and words: write safetensors"
+            )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         hdf5.write(folder / "weights.hdf5", self.options, self.tensors)
-        (folder / "options.json").write_text(json.dumps(self.options.to_dict(), indent=2) + "\n", encoding="utf-8")
+        (folder / "options.json").write_text(
+            json.dumps(self.options.to_dict(), indent=2) + "\n", encoding="utf-8"
+        )
 
-    def save_safetensors(self, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
+    def save_safetensors(
+        self, path: str | Path, dtype: Literal["float32", "float16"] = "float32"
+    ) -> None:
         """Write one file, the options in its metadata; float16 halves it and makes another model (new fingerprint)."""
         data = self.to_safetensors(dtype)
         with locate.replacing(Path(path)) as temporary:
@@ -145,16 +179,23 @@ class BiLMWeights:
 
     def to_safetensors(self, dtype: Literal["float32", "float16"] = "float32") -> bytes:
         """The file of `save_safetensors` as bytes. WeightsError: a value that float16 can't hold."""
-        stored = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in self.tensors.items()}
+        stored = {
+            name: tensor.to(getattr(torch, dtype)).contiguous()
+            for name, tensor in self.tensors.items()
+        }
         for name, tensor in stored.items():
             if not _all_finite(tensor):
                 raise WeightsError(f"tensor {name!r} has values beyond {dtype}; store float32")
         if self.lexicon is not None:
-            stored[_LEXICON] = torch.frombuffer(bytearray(self.lexicon.to_bytes()), dtype=torch.uint8)
+            stored[_LEXICON] = torch.frombuffer(
+                bytearray(self.lexicon.to_bytes()), dtype=torch.uint8
+            )
         return save(stored, metadata={"options": json.dumps(self.options.to_dict())})
 
 
-def _read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
+def _read_safetensors(
+    path: Path,
+) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
     """Options (None if the file holds none), canonical tensors, converted to float32, and the lexicon of a model that has one.
 
     Raises:
@@ -169,12 +210,20 @@ def _read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.T
                 tensors[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
-    bytes_of = tensors.pop(_LEXICON) if _LEXICON in tensors and tensors[_LEXICON].dtype == torch.uint8 else None
+    bytes_of = (
+        tensors.pop(_LEXICON)
+        if _LEXICON in tensors and tensors[_LEXICON].dtype == torch.uint8
+        else None
+    )
     lexicon = None if bytes_of is None else Lexicon.from_bytes(bytes_of.numpy().tobytes())
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise WeightsError(f"{path}: tensor {name!r} is {tensor.dtype}, not floating point")
-    return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}, lexicon
+    return (
+        _options(path, metadata),
+        {name: tensor.float() for name, tensor in tensors.items()},
+        lexicon,
+    )
 
 
 def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:

@@ -49,22 +49,43 @@ def _backward_kernel(gates, dm, dc, c_prev, c, d, clip, BLOCK: tl.constexpr):  #
     dv = tl.where(tl.abs(now) < clip, dv, 0.0)
     dtype = gates.dtype.element_ty
     tl.store(row, (dv * g * i * (1.0 - i)).to(dtype), mask=inside)
-    tl.store(row + d, (dv * tl.load(c_prev + cell, mask=inside, other=0.0) * f * (1.0 - f)).to(dtype), mask=inside)
+    tl.store(
+        row + d,
+        (dv * tl.load(c_prev + cell, mask=inside, other=0.0) * f * (1.0 - f)).to(dtype),
+        mask=inside,
+    )
     tl.store(row + 2 * d, (dv * i * (1.0 - g * g)).to(dtype), mask=inside)
     tl.store(row + 3 * d, (upstream * tanh_c * o * (1.0 - o)).to(dtype), mask=inside)
     tl.store(dc + cell, dv * f, mask=inside)
 
 
-def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
+def cell_forward(
+    products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float
+) -> None:
     """See `cell.cell_forward`; bias and c are float32."""
     grid, block = launch_grid(*c.shape)
-    _forward_kernel[grid](products, bias, c_prev, gates, c, m, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
+    _forward_kernel[grid](
+        products,
+        bias,
+        c_prev,
+        gates,
+        c,
+        m,
+        c.shape[1],
+        clip,
+        BLOCK=block,
+        enable_fp_fusion=FP_FUSION,
+    )
 
 
-def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, clip: float) -> None:
+def cell_backward(
+    gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, clip: float
+) -> None:
     """See `cell.cell_backward`; c is float32."""
     grid, block = launch_grid(*c.shape)
-    _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
+    _backward_kernel[grid](
+        gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION
+    )
 
 
 def check(device: torch.device) -> bool:
@@ -73,11 +94,17 @@ def check(device: torch.device) -> bool:
 
     generator = torch.Generator().manual_seed(0)
     products, bias, c_prev, dm, dc = (
-        torch.randn(*shape, generator=generator).to(device) for shape in ((4, 32), (32,), (4, 8), (4, 8), (4, 8))
+        torch.randn(*shape, generator=generator).to(device)
+        for shape in ((4, 32), (32,), (4, 8), (4, 8), (4, 8))
     )
     results = []
     for forward, backward in (cell.cell_forward, cell.cell_backward), (cell_forward, cell_backward):
-        gates, c, m, carried = torch.empty_like(products), torch.empty_like(dc), torch.empty_like(dc), dc.clone()
+        gates, c, m, carried = (
+            torch.empty_like(products),
+            torch.empty_like(dc),
+            torch.empty_like(dc),
+            dc.clone(),
+        )
         forward(products, bias, c_prev, gates, c, m, 0.8)
         seen = [gates.clone(), c, m]
         backward(gates, dm, carried, c_prev, c, 0.8)

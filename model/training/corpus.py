@@ -38,7 +38,9 @@ Types = npt.NDArray[np.int32]
 @dataclass(frozen=True, eq=False)
 class Corpus:
     types: Types  # int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
-    starts: npt.NDArray[np.int64]  # int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n
+    starts: npt.NDArray[
+        np.int64
+    ]  # int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n
     vocabulary: tuple[str, ...]  # the strings of the types by number; the first three are `SPECIAL`
     n_classes: int  # the specials and the commonest words: types below this number are classes of their own
 
@@ -60,7 +62,9 @@ class Corpus:
         return f"sha256:{digest.hexdigest()}"
 
     @classmethod
-    def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
+    def encode(
+        cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None
+    ) -> "Corpus":
         """Number a text; sentences of no tokens are passed over.
 
         ``n_words``: that the softmax tells apart, at most; ``order``: the vocabulary's words, commonest first, where they are
@@ -78,12 +82,16 @@ class Corpus:
             row.extend([add(token, len(number)) for token in tokens])
             row.append(0)
         if not starts:
-            raise TrainingError("the text holds no sentences: give files with at least a few thousand words")
+            raise TrainingError(
+                "the text holds no sentences: give files with at least a few thousand words"
+            )
         starts.append(len(row))
         by_appearance = np.frombuffer(row, dtype=np.int32)  # [n]
         seen = list(number)
         if order is None:
-            rank = np.argsort(-np.bincount(by_appearance), kind="stable")  # equal counts: first come, first numbered
+            rank = np.argsort(
+                -np.bincount(by_appearance), kind="stable"
+            )  # equal counts: first come, first numbered
             words = [seen[i] for i in rank if seen[i] not in SPECIAL]
             n_classes = FIRST_WORD + min(n_words, len(words))
         else:
@@ -98,7 +106,12 @@ class Corpus:
         vocabulary = (*SPECIAL, *words)
         type_of = {word: i for i, word in enumerate(vocabulary)}
         renumbered = np.array([type_of[word] for word in seen], np.int32)
-        return cls(renumbered[by_appearance], np.frombuffer(starts, dtype=np.int64).copy(), vocabulary, n_classes)
+        return cls(
+            renumbered[by_appearance],
+            np.frombuffer(starts, dtype=np.int64).copy(),
+            vocabulary,
+            n_classes,
+        )
 
 
 def reverse_sentences(types: Types, starts: npt.NDArray[np.int64]) -> Types:
@@ -108,7 +121,9 @@ def reverse_sentences(types: Types, starts: npt.NDArray[np.int64]) -> Types:
     return types[first + last - np.arange(len(types))]
 
 
-def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int, epoch: int) -> tuple[Types, npt.NDArray[np.int64]]:
+def shuffle_sentences(
+    types: Types, starts: npt.NDArray[np.int64], seed: int, epoch: int
+) -> tuple[Types, npt.NDArray[np.int64]]:
     """The sentences in another order, the same for equal seeds and epochs."""
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(len(starts) - 1)
     shuffled = Sequences.cut(types, starts[order], np.diff(starts)[order])
@@ -120,8 +135,12 @@ class TrainingBatch:
     """The next steps of every lane, both directions."""
 
     words: npt.NDArray[np.int64]  # int64 [n], the distinct types of both inputs, rising
-    inputs: npt.NDArray[np.int64]  # int64 [2, T, B], places in `words`; index 0 = forward, 1 = backward
-    targets: npt.NDArray[np.int64]  # int64 [2, T, B], softmax classes of what comes next in each direction's reading order
+    inputs: npt.NDArray[
+        np.int64
+    ]  # int64 [2, T, B], places in `words`; index 0 = forward, 1 = backward
+    targets: npt.NDArray[
+        np.int64
+    ]  # int64 [2, T, B], softmax classes of what comes next in each direction's reading order
     # float32 [2, T, B]: 0 where the next token opens the next sentence, which is not a prediction, else 1
     weights: npt.NDArray[np.float32]
     n_words: int  # words (boundaries left out) among the forward inputs

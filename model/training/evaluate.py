@@ -18,7 +18,9 @@ from model.training.softmax import SoftmaxWeights
 
 STEPS = 32  # of a batch; has no influence on the result
 MOST_LANES = 64
-TOKENS_PER_LANE = 1000  # at least: a lane starts from zeros, which costs its first words some perplexity
+TOKENS_PER_LANE = (
+    1000  # at least: a lane starts from zeros, which costs its first words some perplexity
+)
 ROWS = 256  # positions whose logits are computed at a time
 
 
@@ -30,7 +32,9 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequence[str]]) -> Evaluation:
+def evaluate(
+    network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequence[str]]
+) -> Evaluation:
     """Read held-out sentences in order with the state carried, as in training, and predict every token but the openers.
 
     ``network`` is of any dtype, float32 for results that rounding has no part in; ``theta`` is the softmax trained with it. Words
@@ -45,12 +49,16 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
             f"{network.options.projection_dim}: weights and softmax.safetensors must come from the same run"
         )
     corpus = Corpus.encode(sentences, len(theta.words), theta.words)
-    characters = char_ids(corpus.vocabulary, network.options.max_characters_per_token)  # [types, 50]
+    characters = char_ids(
+        corpus.vocabulary, network.options.max_characters_per_token
+    )  # [types, 50]
     n = len(corpus.types)
     lanes = max(1, min(MOST_LANES, n // TOKENS_PER_LANE))
     length = -(-(n - 1) // lanes)
     loss, unknown, predictions = [], 0, 0
-    for direction, row in zip(DIRECTIONS, (corpus.types, reverse_sentences(corpus.types, corpus.starts)), strict=True):
+    for direction, row in zip(
+        DIRECTIONS, (corpus.types, reverse_sentences(corpus.types, corpus.starts)), strict=True
+    ):
         total = 0.0
         opener = BOS_TYPE if direction == "fwd" else EOS_TYPE
         state = network.zero_state(lanes)
@@ -71,7 +79,11 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
                 predictions += len(classes)
                 unknown += int((following[counted] >= corpus.n_classes).sum())
         loss.append(total)
-    return Evaluation((math.exp(loss[0] / predictions), math.exp(loss[1] / predictions)), predictions, unknown / predictions)
+    return Evaluation(
+        (math.exp(loss[0] / predictions), math.exp(loss[1] / predictions)),
+        predictions,
+        unknown / predictions,
+    )
 
 
 def _loss(theta: SoftmaxWeights, h: Tensor, classes: Tensor) -> float:

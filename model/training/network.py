@@ -45,7 +45,9 @@ def initial_parameters(options: BiLMOptions, seed: int) -> dict[str, Tensor]:
             fan_in = math.prod(shape[1:])
             if name.endswith(("weight_ih", "weight_hh")):
                 fan_in *= 2  # both halves feed the same gates
-            scale = math.sqrt((2.0 if name.startswith("conv") and options.activation == "relu" else 1.0) / fan_in)
+            scale = math.sqrt(
+                (2.0 if name.startswith("conv") and options.activation == "relu" else 1.0) / fan_in
+            )
             value = torch.randn(shape, generator=generator) * scale
         parameters[name] = value
     return parameters
@@ -56,7 +58,9 @@ class Network:
     """One biLM under training."""
 
     options: BiLMOptions  # its shape
-    parameters: dict[str, Tensor]  # canonical name → float32 leaf (float64 in tests) on the device of the run
+    parameters: dict[
+        str, Tensor
+    ]  # canonical name → float32 leaf (float64 in tests) on the device of the run
     dtype: torch.dtype  # what products are computed in
 
     @property
@@ -66,7 +70,10 @@ class Network:
     def zero_state(self, lanes: int) -> list[tuple[Tensor, Tensor]]:
         """Of one direction: h [B, p] and c [B, d] for each layer."""
         like, p, d = self.parameters["char_embed"], self.options.projection_dim, self.options.dim
-        return [(like.new_zeros(lanes, p, dtype=self.dtype), like.new_zeros(lanes, d)) for _ in range(self.options.n_layers)]
+        return [
+            (like.new_zeros(lanes, p, dtype=self.dtype), like.new_zeros(lanes, d))
+            for _ in range(self.options.n_layers)
+        ]
 
     def word_vectors(self, characters: Tensor) -> Tensor:
         """x [n, p] in `dtype` of words given as ids [n, 50] on the CPU; equal to `model.bilm.char_cnn`."""
@@ -74,7 +81,11 @@ class Network:
         activate = torch.relu if self.options.activation == "relu" else torch.tanh
         pooled = convolve(characters, self.parameters["char_embed"], weight, widths)  # [n, filters]
         x = activate(pooled + bias).to(self.dtype)
-        tensors = {n: value.to(self.dtype) for n, value in self.parameters.items() if n.startswith(("highway", "proj"))}
+        tensors = {
+            n: value.to(self.dtype)
+            for n, value in self.parameters.items()
+            if n.startswith(("highway", "proj"))
+        }
         for k in range(self.options.n_highway):
             x = highway(x, tensors, f"highway{k}")  # [n, filters]
         return F.linear(x, tensors["proj.weight"], tensors["proj.bias"])
@@ -90,15 +101,23 @@ class Network:
         carried = []
         clips = self.options.cell_clip, self.options.proj_clip
         for j, (h_0, c_0) in enumerate(state, start=1):
-            names = (f"lstm.{direction}{j}.{part}" for part in ("weight_ih", "weight_hh", "bias", "weight_proj"))
-            h, c = LSTMRecurrence.apply(x, (h_0, c_0), *(self.parameters[name] for name in names), clips)
+            names = (
+                f"lstm.{direction}{j}.{part}"
+                for part in ("weight_ih", "weight_hh", "bias", "weight_proj")
+            )
+            h, c = LSTMRecurrence.apply(
+                x, (h_0, c_0), *(self.parameters[name] for name in names), clips
+            )
             carried.append((h[-1].detach().clone(), c))
             x = h + x if self.options.use_skip_connections and j > 1 else h
         return x, carried
 
     def weights(self) -> BiLMWeights:
         """The parameters as they stand, for the inference path and its files."""
-        return BiLMWeights(self.options, {name: value.detach().float().cpu().clone() for name, value in self.parameters.items()})
+        return BiLMWeights(
+            self.options,
+            {name: value.detach().float().cpu().clone() for name, value in self.parameters.items()},
+        )
 
 
 def convolve(characters: Tensor, char_embed: Tensor, weight: Tensor, widths: Tensor) -> Tensor:
@@ -109,11 +128,19 @@ def convolve(characters: Tensor, char_embed: Tensor, weight: Tensor, widths: Ten
     """
     length, widest = characters.shape[1], weight.shape[1] // char_embed.shape[1]
     windows = min(length, int((characters != PADDING_ID).sum(1).max()) + 1)
-    over = max(0, windows + widest - 1 - length)  # ids that the last windows want behind a word's end
-    ids = F.pad(characters[:, : windows + widest - 1].long(), (0, over), value=PADDING_ID).to(char_embed.device)
-    products = table_rows(char_embed, ids.unfold(1, widest, 1)).flatten(2) @ weight.t()  # [n, windows, f]
+    over = max(
+        0, windows + widest - 1 - length
+    )  # ids that the last windows want behind a word's end
+    ids = F.pad(characters[:, : windows + widest - 1].long(), (0, over), value=PADDING_ID).to(
+        char_embed.device
+    )
+    products = (
+        table_rows(char_embed, ids.unfold(1, widest, 1)).flatten(2) @ weight.t()
+    )  # [n, windows, f]
     if over:
-        products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > length - widths, -torch.inf)
+        products = products.masked_fill(
+            torch.arange(windows, device=ids.device)[:, None] > length - widths, -torch.inf
+        )
     return products.amax(1)
 
 
@@ -135,7 +162,9 @@ class LSTMRecurrence(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,  # [T, B, p]
-        state: tuple[Tensor, Tensor],  # h [B, p] and c [B, d] before the first step; c is float32 or wider
+        state: tuple[
+            Tensor, Tensor
+        ],  # h [B, p] and c [B, d] before the first step; c is float32 or wider
         weight_ih: Tensor,  # [4d, p], as weight_hh
         weight_hh: Tensor,
         bias: Tensor,  # [4d]
@@ -160,7 +189,9 @@ class LSTMRecurrence(torch.autograd.Function):
         step, h_t = cell_of(x.device), h_0.to(x.dtype)
         for t in range(steps):
             xh[t, :, p:] = h_t
-            step.cell_forward(gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip)
+            step.cell_forward(
+                gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip
+            )
             h_t = projection(m[t]).clamp_(-proj_clip, proj_clip)
             h[t] = h_t
         ctx.save_for_backward(xh, gates, m, h, c, w, w_proj)
@@ -182,14 +213,20 @@ class LSTMRecurrence(torch.autograd.Function):
         dh = (dh_out.to(h.dtype) * free).contiguous()
         dxh = torch.empty_like(xh)
         dc = torch.zeros_like(c[0])
-        gate_product, projection, step = _packed(w.t(), batch), _packed(w_proj.t(), batch), cell_of(h.device)
+        gate_product, projection, step = (
+            _packed(w.t(), batch),
+            _packed(w_proj.t(), batch),
+            cell_of(h.device),
+        )
         for t in reversed(range(steps)):
             if t + 1 < steps:
                 dh[t].addcmul_(dxh[t + 1, :, p:], free[t])
             step.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], cell_clip)
             dxh[t] = gate_product(gates[t])
         # This way round oneDNN is an eighth faster than with the wide operand turned.
-        dw = torch.mm(xh.view(-1, 2 * p).t(), gates.view(-1, 4 * d)).t().to(ctx.dtypes[0])  # [4d, 2p]
+        dw = (
+            torch.mm(xh.view(-1, 2 * p).t(), gates.view(-1, 4 * d)).t().to(ctx.dtypes[0])
+        )  # [4d, 2p]
         dw_proj = torch.mm(dh.view(-1, p).t(), m.view(-1, d)).to(ctx.dtypes[1])  # [p, d]
         dbias = gates.view(-1, 4 * d).sum(0, dtype=c.dtype).to(ctx.dtypes[0])
         return dxh[:, :, :p], None, dw[:, :p], dw[:, p:], dbias, dw_proj, None

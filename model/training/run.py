@@ -30,7 +30,12 @@ FORMAT = 5
 MAY_CHANGE = ("max_tokens", "rate", "sampled")
 
 
-def run(trainer: Trainer, folder: Path, say: Callable[[str], None] = lambda _: None, report_seconds: float = 15.0) -> bool:
+def run(
+    trainer: Trainer,
+    folder: Path,
+    say: Callable[[str], None] = lambda _: None,
+    report_seconds: float = 15.0,
+) -> bool:
     """Train until the recipe's tokens or a signal end it; checkpoint and curve go into the folder.
 
     ``say`` is called with a line about every ``report_seconds``. Returns whether the end was reached. TrainingError as of
@@ -45,7 +50,10 @@ def run(trainer: Trainer, folder: Path, say: Callable[[str], None] = lambda _: N
             now = time.monotonic() - began
             trainer.progress.seconds = earlier_seconds + now
             meter.steps.append(step)
-            ended = trainer.recipe.max_tokens is not None and trainer.progress.tokens >= trainer.recipe.max_tokens
+            ended = (
+                trainer.recipe.max_tokens is not None
+                and trainer.progress.tokens >= trainer.recipe.max_tokens
+            )
             over = ended or bool(received)
             if over or now - meter.seconds >= report_seconds:
                 line, row = meter.report(trainer, now)
@@ -72,19 +80,32 @@ class _Meter:
         """What to say at `now` seconds of this call, and the curve's row; the next report counts from here."""
         progress, maximum = trainer.progress, trainer.recipe.max_tokens
         speed = (progress.tokens - self._tokens) / max(now - self.seconds, 1e-9)
-        losses = [sum(step.loss[k] for step in self.steps) / sum(step.predictions[k] for step in self.steps) for k in (0, 1)]
-        left = "" if maximum is None else f" | {max(0, maximum - progress.tokens) / max(speed, 1e-9) / 3600:.2f} h left"
+        losses = [
+            sum(step.loss[k] for step in self.steps)
+            / sum(step.predictions[k] for step in self.steps)
+            for k in (0, 1)
+        ]
+        left = (
+            ""
+            if maximum is None
+            else f" | {max(0, maximum - progress.tokens) / max(speed, 1e-9) / 3600:.2f} h left"
+        )
         shown = " ".join(f"{loss:.3f}" for loss in losses)
         line = f"{progress.tokens:,} tokens | sampled loss {shown} | {speed:,.0f} tokens/s{left}"
         self.seconds, self._tokens, self.steps = now, progress.tokens, []
         columns = (f"{progress.seconds:.0f}", *(f"{loss:.4f}" for loss in losses))
-        return line, "\t".join([str(progress.tokens), *columns, f"{trainer.recipe.rate_factor(progress.tokens):.4f}\n"])
+        return line, "\t".join(
+            [str(progress.tokens), *columns, f"{trainer.recipe.rate_factor(progress.tokens):.4f}\n"]
+        )
 
 
 def _cut_curve(path: Path, tokens: int) -> None:
     """Leave the header, and the rows up to ``tokens``: others are of a run that began anew, or died after its checkpoint."""
     rows = path.read_text("utf-8").splitlines(keepends=True)[1:] if path.exists() else []
-    path.write_text("".join([CURVE_HEADER, *(row for row in rows if int(row.partition("\t")[0]) <= tokens)]), "utf-8")
+    path.write_text(
+        "".join([CURVE_HEADER, *(row for row in rows if int(row.partition("\t")[0]) <= tokens)]),
+        "utf-8",
+    )
 
 
 @contextmanager
@@ -116,9 +137,15 @@ def save_checkpoint(trainer: Trainer, path: Path) -> None:
         "progress": asdict(trainer.progress),
         "corpus": trainer.corpus.digest,
         "precision": str(trainer.network.dtype).removeprefix("torch."),
-        "parameters": {name: value.detach().cpu() for name, value in trainer.network.parameters.items()},
+        "parameters": {
+            name: value.detach().cpu() for name, value in trainer.network.parameters.items()
+        },
         "optimiser": trainer.optimiser.state_dict(),
-        "rows": {"weight": trainer.rows.weight.cpu(), "bias": trainer.rows.bias.cpu(), "seen": trainer.rows.seen.cpu()},
+        "rows": {
+            "weight": trainer.rows.weight.cpu(),
+            "bias": trainer.rows.bias.cpu(),
+            "seen": trainer.rows.seen.cpu(),
+        },
         "states": [[(h.cpu(), c.cpu()) for h, c in direction] for direction in trainer.states],
     }
     with replacing(path) as temporary:
@@ -141,35 +168,53 @@ def resume(
     or text.
     """
     if not path.exists():
-        raise TrainingError(f"{path} does not exist: there is no run to resume; start one without --resume")
+        raise TrainingError(
+            f"{path} does not exist: there is no run to resume; start one without --resume"
+        )
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of damaged bytes PyTorch raises what it likes
-        raise TrainingError(f"{path} can't be read ({error}); it is damaged or no checkpoint of a training run") from error
+        raise TrainingError(
+            f"{path} can't be read ({error}); it is damaged or no checkpoint of a training run"
+        ) from error
     if not isinstance(content, dict):
-        raise TrainingError(f"{path} is no checkpoint of a training run: it holds a {type(content).__name__}")
+        raise TrainingError(
+            f"{path} is no checkpoint of a training run: it holds a {type(content).__name__}"
+        )
     if content.get("format") != FORMAT:
-        raise TrainingError(f"{path} has format {content.get('format')!r}, this program reads {FORMAT}")
+        raise TrainingError(
+            f"{path} has format {content.get('format')!r}, this program reads {FORMAT}"
+        )
     if content["options"] != options.to_dict():
-        raise TrainingError(f"{path} is of a model with other options; resume with the options.json of that run")
+        raise TrainingError(
+            f"{path} is of a model with other options; resume with the options.json of that run"
+        )
     have, want = content["recipe"], asdict(recipe)
     differing = [name for name in want if name not in MAY_CHANGE and have.get(name) != want[name]]
     if differing:
-        both = ", ".join(f"{name}: {have.get(name)!r} there, {want[name]!r} asked for" for name in differing)
-        raise TrainingError(f"{path} is of another run ({both}); ask for the same, or start a new run elsewhere")
+        both = ", ".join(
+            f"{name}: {have.get(name)!r} there, {want[name]!r} asked for" for name in differing
+        )
+        raise TrainingError(
+            f"{path} is of another run ({both}); ask for the same, or start a new run elsewhere"
+        )
     if content["corpus"] != corpus.digest:
         raise TrainingError(
             f"{path} was trained on a text with the digest {content['corpus']}, this one has {corpus.digest}: resume with the "
             "same files in the same order"
         )
     recipe = replace(recipe, **({name: have[name] for name in MAY_CHANGE} | dict(given)))
-    trainer = Trainer.fresh(options, recipe, corpus, device, dtype or getattr(torch, content["precision"]))
+    trainer = Trainer.fresh(
+        options, recipe, corpus, device, dtype or getattr(torch, content["precision"])
+    )
     with torch.no_grad():
         for name, value in trainer.network.parameters.items():
             value.copy_(content["parameters"][name])
         for name in ("weight", "bias", "seen"):
             getattr(trainer.rows, name).copy_(content["rows"][name])
     trainer.optimiser.load_state_dict(content["optimiser"])
-    trainer.states = [[(h.to(device), c.to(device)) for h, c in direction] for direction in content["states"]]
+    trainer.states = [
+        [(h.to(device), c.to(device)) for h, c in direction] for direction in content["states"]
+    ]
     trainer.progress = Progress(**content["progress"])
     return trainer

@@ -45,9 +45,13 @@ def draw(n_classes: int, k: int, generator: np.random.Generator) -> Negatives:
     drawn = np.empty(0, dtype=np.int64)
     while True:
         uniform = generator.random(2 * k)
-        more = (np.exp(uniform * math.log(n_classes + 1)) - 1).astype(np.int64).clip(0, n_classes - 1)
+        more = (
+            (np.exp(uniform * math.log(n_classes + 1)) - 1).astype(np.int64).clip(0, n_classes - 1)
+        )
         drawn = np.concatenate((drawn, more))
-        first[drawn[::-1]] = np.arange(len(drawn))[::-1]  # of a class drawn twice the earlier place is written last
+        first[drawn[::-1]] = np.arange(len(drawn))[
+            ::-1
+        ]  # of a class drawn twice the earlier place is written last
         firsts = first[first >= 0]
         if len(firsts) >= k:
             last = int(np.partition(firsts, k - 1)[k - 1])
@@ -67,7 +71,9 @@ class SampledLoss:
     d_target_bias: Tensor
 
 
-def sampled_loss(h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives) -> SampledLoss:
+def sampled_loss(
+    h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives
+) -> SampledLoss:
     """Loss and gradients for outputs h [n, p] of one direction, in the products' dtype.
 
     targets int64 [n] with the weights [n] of their losses; the softmax's weight [classes, p] and bias [classes], float32 or
@@ -76,8 +82,12 @@ def sampled_loss(h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bi
     wide, classes = weight.dtype, negatives.classes
     read = (h, weight[classes], bias[classes], weight[targets], bias[targets])
     h, rows, row_bias, own, own_bias = leaves = [part.detach().requires_grad_() for part in read]
-    true_logit = (h.to(wide) * own).sum(1) + own_bias - negatives.log_expected(targets).to(wide)  # [n]
-    logits = (h @ rows.to(h.dtype).t()).to(wide) + (row_bias - negatives.log_expected(classes).to(wide))  # [n, k]
+    true_logit = (
+        (h.to(wide) * own).sum(1) + own_bias - negatives.log_expected(targets).to(wide)
+    )  # [n]
+    logits = (h @ rows.to(h.dtype).t()).to(wide) + (
+        row_bias - negatives.log_expected(classes).to(wide)
+    )  # [n, k]
     # A row's own class stands among the candidates once: as itself, not as a negative.
     logits = logits.masked_fill(classes == targets[:, None], NEVER)
     losses = torch.cat((logits, true_logit[:, None]), dim=1).logsumexp(1) - true_logit  # [n]
@@ -109,8 +119,12 @@ def sum_rows(n: int, row_of: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
 
     row_of int64 [m]: which of them is each negative, then each target, of the first loss, then of the next.
     """
-    weight = torch.cat([part for loss in losses for part in (loss.d_negatives, loss.d_targets)])  # [m, p]
-    bias = torch.cat([part for loss in losses for part in (loss.d_negative_bias, loss.d_target_bias)])  # [m]
+    weight = torch.cat(
+        [part for loss in losses for part in (loss.d_negatives, loss.d_targets)]
+    )  # [m, p]
+    bias = torch.cat(
+        [part for loss in losses for part in (loss.d_negative_bias, loss.d_target_bias)]
+    )  # [m]
     both = torch.cat((weight, bias[:, None]), dim=1)  # [m, p + 1]
     total = both.new_zeros(n, both.shape[1])
     if total.is_cuda:  # sorted first, and so summed in one order; index_add_ has none there
@@ -124,12 +138,20 @@ class SoftmaxWeights:
 
     weight: Tensor  # float32 [classes, p]; bias: float32 [classes]
     bias: Tensor
-    words: tuple[str, ...]  # the classes behind the boundaries and the unknown word, commonest first: [classes - 3]
+    words: tuple[
+        str, ...
+    ]  # the classes behind the boundaries and the unknown word, commonest first: [classes - 3]
 
     def save(self, path: Path) -> None:
         """Write one safetensors file, the words as JSON in its metadata."""
-        weight, bias = (part.detach().float().cpu().contiguous() for part in (self.weight, self.bias))
-        save_file({"weight": weight, "bias": bias}, path, {"words": json.dumps(self.words, ensure_ascii=False)})
+        weight, bias = (
+            part.detach().float().cpu().contiguous() for part in (self.weight, self.bias)
+        )
+        save_file(
+            {"weight": weight, "bias": bias},
+            path,
+            {"words": json.dumps(self.words, ensure_ascii=False)},
+        )
 
     @classmethod
     def load(cls, path: Path) -> "SoftmaxWeights":
@@ -150,8 +172,14 @@ class SoftmaxWeights:
                     weight = weight * file.get_tensor("scale")
                 read = cls(weight, file.get_tensor("bias"), words)
         except (SafetensorError, KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
-            raise TrainingError(f"{path} can't be read ({error}); it is damaged or not written by `elmo-store train`") from error
-        if read.weight.ndim != 2 or read.bias.shape != read.weight.shape[:1] or len(read.weight) != len(words) + 3:
+            raise TrainingError(
+                f"{path} can't be read ({error}); it is damaged or not written by `elmo-store train`"
+            ) from error
+        if (
+            read.weight.ndim != 2
+            or read.bias.shape != read.weight.shape[:1]
+            or len(read.weight) != len(words) + 3
+        ):
             raise TrainingError(
                 f"{path} holds weights {tuple(read.weight.shape)} and biases {tuple(read.bias.shape)} for {len(words)} words "
                 "and three marks: it is damaged or not written by `elmo-store train`"

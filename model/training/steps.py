@@ -45,13 +45,23 @@ def gradients(computed: Tensor, tensors: dict[str, Tensor], upstream: Tensor) ->
     return {name: part.contiguous() for name, part in zip(tensors, parts, strict=True)}
 
 
-def direction_step(network: Network, direction: str, rows: softmax.SoftmaxRows, batch: DirectionBatch) -> DirectionResult:
+def direction_step(
+    network: Network, direction: str, rows: softmax.SoftmaxRows, batch: DirectionBatch
+) -> DirectionResult:
     """Forward and backward of "fwd" or "bwd"; nothing is changed."""
     read = batch.read.detach().requires_grad_()
     h, carried = network.direction(direction, read, batch.state)  # [T, B, p]
-    flat, targets, weights = h.detach().view(-1, h.shape[2]), batch.targets.flatten(), batch.weights.flatten()
+    flat, targets, weights = (
+        h.detach().view(-1, h.shape[2]),
+        batch.targets.flatten(),
+        batch.weights.flatten(),
+    )
     sampled = softmax.sampled_loss(flat, targets, weights, rows.weight, rows.bias, batch.negatives)
-    own = {name: value for name, value in network.parameters.items() if name.startswith(f"lstm.{direction}")}
+    own = {
+        name: value
+        for name, value in network.parameters.items()
+        if name.startswith(f"lstm.{direction}")
+    }
     found = gradients(h, {"read": read} | own, (sampled.dh / weights.sum()).view_as(h))
     return DirectionResult(found.pop("read"), found, carried, sampled)
 
@@ -63,7 +73,10 @@ class GraphedDirection:
     """
 
     def __init__(self, network: Network, direction: str, rows: softmax.SoftmaxRows) -> None:
-        self._device, self._compute = network.device, partial(direction_step, network, direction, rows)
+        self._device, self._compute = (
+            network.device,
+            partial(direction_step, network, direction, rows),
+        )
         self.stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._batch: DirectionBatch | None = None
@@ -95,7 +108,9 @@ class GraphedDirection:
             self._graph = torch.cuda.CUDAGraph()
             # Captured on the stream that it runs on: cuBLAS has a workspace for each stream, and two graphs that run side by
             # side with the same one would spoil each other's sums.
-            with torch.cuda.graph(self._graph, stream=self.stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(
+                self._graph, stream=self.stream, capture_error_mode="thread_local"
+            ):
                 self._captured = self._compute(self._batch)
         self._graph.replay()
         return self._captured
@@ -104,4 +119,11 @@ class GraphedDirection:
 def _tensors(batch: DirectionBatch) -> list[Tensor]:
     """All that differs from batch to batch, in one order."""
     state = (part for layer in batch.state for part in layer)
-    return [batch.read.detach(), batch.targets, batch.weights, *state, batch.negatives.classes, batch.negatives.tries]
+    return [
+        batch.read.detach(),
+        batch.targets,
+        batch.weights,
+        *state,
+        batch.negatives.classes,
+        batch.negatives.tries,
+    ]

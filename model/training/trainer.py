@@ -41,7 +41,9 @@ class Recipe:
     weight_decay: float = 0.01  # AdamW's
     clip: float = 1.0  # bound on the norm of the network's gradient (of the mean loss of a position, both directions added)
     warmup: int = 1_000_000  # tokens over which the learning rate rises
-    max_tokens: int | None = None  # words of text after which the run ends, over whose last quarter the rate falls; None = never
+    max_tokens: int | None = (
+        None  # words of text after which the run ends, over whose last quarter the rate falls; None = never
+    )
 
     def rate_factor(self, tokens: int) -> float:
         """What the learning rates are multiplied by after so many tokens: they rise, stay, and fall in a straight line."""
@@ -94,7 +96,9 @@ class Trainer:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self._characters = char_ids(self.corpus.vocabulary, self.network.options.max_characters_per_token)  # [types, 50]
+        self._characters = char_ids(
+            self.corpus.vocabulary, self.network.options.max_characters_per_token
+        )  # [types, 50]
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
@@ -102,20 +106,44 @@ class Trainer:
 
     @classmethod
     def fresh(
-        cls, options: BiLMOptions, recipe: Recipe, corpus: Corpus, device: str = "cpu", dtype: torch.dtype = torch.bfloat16
+        cls,
+        options: BiLMOptions,
+        recipe: Recipe,
+        corpus: Corpus,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
     ) -> "Trainer":
         if options.alphabet != "bytes":
-            raise TrainingError(f"the options' alphabet is {options.alphabet!r}: only models of bytes can be trained")
-        parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
+            raise TrainingError(
+                f"the options' alphabet is {options.alphabet!r}: only models of bytes can be trained"
+            )
+        parameters = {
+            name: value.to(device).requires_grad_()
+            for name, value in initial_parameters(options, recipe.seed).items()
+        }
         network = Network(options, parameters, dtype)
         generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.n_classes
-        weight = (torch.randn(n_classes, options.projection_dim, generator=generator) * 0.03).to(device)
-        rows = softmax.SoftmaxRows(weight, torch.zeros(n_classes, device=device), recipe.softmax_rate)
+        weight = (torch.randn(n_classes, options.projection_dim, generator=generator) * 0.03).to(
+            device
+        )
+        rows = softmax.SoftmaxRows(
+            weight, torch.zeros(n_classes, device=device), recipe.softmax_rate
+        )
         matrices = [value for value in parameters.values() if value.ndim > 1]
         vectors = [value for value in parameters.values() if value.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": matrices, "weight_decay": recipe.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
         optimiser = torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98), fused=True)
-        return cls(recipe, corpus, network, rows, optimiser, [network.zero_state(recipe.lanes) for _ in DIRECTIONS])
+        return cls(
+            recipe,
+            corpus,
+            network,
+            rows,
+            optimiser,
+            [network.zero_state(recipe.lanes) for _ in DIRECTIONS],
+        )
 
     def train(self) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking.
@@ -143,29 +171,51 @@ class Trainer:
 
     def prepare(self, batch: TrainingBatch, number: int) -> PreparedBatch:
         """What can be done for the run's batch of this number before its turn."""
-        generator = np.random.default_rng([self.recipe.seed, number])  # so that a resumed run draws alike
+        generator = np.random.default_rng(
+            [self.recipe.seed, number]
+        )  # so that a resumed run draws alike
         negatives = softmax.draw(self.corpus.n_classes, self.recipe.sampled, generator)
-        changed = [part for targets in batch.targets for part in (negatives.classes.numpy(), targets.ravel())]
+        changed = [
+            part
+            for targets in batch.targets
+            for part in (negatives.classes.numpy(), targets.ravel())
+        ]
         rows, row_of = np.unique(np.concatenate(changed), return_inverse=True)
         characters = torch.from_numpy(self._characters[batch.words])
-        return PreparedBatch(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(row_of))
+        return PreparedBatch(
+            batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(row_of)
+        )
 
     def step(self, prepared: PreparedBatch) -> StepReport:
         """One batch. TrainingError if the gradient is not finite: the parameters are as before it."""
         batch, device = prepared.batch, self.network.device
         factor = self.recipe.rate_factor(self.progress.tokens)
         negatives = prepared.negatives.to(device)
-        inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
+        inputs, targets, weights = (
+            torch.from_numpy(part).to(device)
+            for part in (batch.inputs, batch.targets, batch.weights)
+        )
         rows, row_of = prepared.rows.to(device), prepared.row_of.to(device)
         vectors = table_rows(self.network.word_vectors(prepared.characters), inputs)  # [2, T, B, p]
         read = vectors.detach()
-        results = self._both([DirectionBatch(read[k], self.states[k], targets[k], weights[k], negatives) for k in range(2)])
+        results = self._both(
+            [
+                DirectionBatch(read[k], self.states[k], targets[k], weights[k], negatives)
+                for k in range(2)
+            ]
+        )
         self.states = [result.state for result in results]
-        cnn = {name: value for name, value in self.network.parameters.items() if not name.startswith("lstm.")}
+        cnn = {
+            name: value
+            for name, value in self.network.parameters.items()
+            if not name.startswith("lstm.")
+        }
         of_cnn = gradients(vectors, cnn, torch.stack([result.d_read for result in results]))
         for name, gradient in (of_cnn | results[0].gradients | results[1].gradients).items():
             self.network.parameters[name].grad = gradient
-        forward, backward = self._change_network(factor, [result.sampled.loss for result in results])
+        forward, backward = self._change_network(
+            factor, [result.sampled.loss for result in results]
+        )
         self.progress.batches += 1
         self.progress.batch += 1
         self.progress.tokens += batch.n_words

@@ -12,14 +12,22 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        where = f" at character {error.pos}: {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
-        raise argparse.ArgumentTypeError(f"not JSON{where} (not shown, it may hold secrets)") from None
+        where = (
+            f" at character {error.pos}: {error.msg}"
+            if isinstance(error, json.JSONDecodeError)
+            else ""
+        )
+        raise argparse.ArgumentTypeError(
+            f"not JSON{where} (not shown, it may hold secrets)"
+        ) from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object (not shown, it may hold secrets)")
     return value
 
 
-def bounded(kind: type[int] | type[float], wanted: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
+def bounded(
+    kind: type[int] | type[float], wanted: str, holds: Callable[[float], bool]
+) -> Callable[[str], float]:
     """A type for argparse: numbers of this kind for which ``holds``, which ``wanted`` says in words."""
 
     def parse(text: str) -> float:
@@ -41,7 +49,12 @@ part = bounded(float, "a number from 0 to 1", lambda number: 0 <= number <= 1)
 
 
 def add_option(
-    parser: argparse._ActionsContainer, name: str, help: str, default: Any = None, unset: str | None = "", **settings: Any
+    parser: argparse._ActionsContainer,
+    name: str,
+    help: str,
+    default: Any = None,
+    unset: str | None = "",
+    **settings: Any,
 ) -> None:
     """The option ``name``; off by default it is a flag. ``settings``: argparse's, such as ``required``.
 
@@ -59,7 +72,9 @@ def add_option(
 
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
     """``--storage-options``, ``of`` what is opened with them."""
-    add_option(parser, "--storage-options", f"what fsspec needs for {of}", type=json_object, metavar="JSON")
+    add_option(
+        parser, "--storage-options", f"what fsspec needs for {of}", type=json_object, metavar="JSON"
+    )
 
 
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress and no summary") -> None:

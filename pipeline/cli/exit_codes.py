@@ -37,6 +37,13 @@ def code_of(error: CommandError | StoreError) -> Exit:
     """How a command ends that this error ended."""
     if isinstance(error, CommandError):
         return error.code
-    if isinstance(error, JobMismatchError | MemberMismatchError | ExportRefusedError | LeaseHeldError | LeaseLostError):
+    if isinstance(
+        error,
+        JobMismatchError
+        | MemberMismatchError
+        | ExportRefusedError
+        | LeaseHeldError
+        | LeaseLostError,
+    ):
         return Exit.REFUSED
     return Exit.BAD_USAGE if isinstance(error, OverlapError | WeightSetError) else Exit.BAD_LOCATION

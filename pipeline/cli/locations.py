@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 GOOGLE = "https://storage.googleapis.com"
 CONNECT_SECONDS = 10.0
 # Where these are set, what this process can connect to says nothing.
-OTHER_WAYS = ("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_USE_CLIENT_CERTIFICATE")
+OTHER_WAYS = (
+    "GOOGLE_CLOUD_UNIVERSE_DOMAIN",
+    "GOOGLE_API_USE_MTLS_ENDPOINT",
+    "GOOGLE_API_USE_CLIENT_CERTIFICATE",
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,13 @@ class Touched:
     writes: Sequence[Location] = ()
 
 
-def location(what: str, url: str, storage_options: Mapping[str, Any] | None = None, *, leaves_out: bool = False) -> Location:
+def location(
+    what: str,
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    leaves_out: bool = False,
+) -> Location:
     """A location as its user wrote it. CommandError for one that is empty or misspelled, or whose URL holds a password."""
     named = Location(what, url, storage_options, leaves_out)
     _check_spelling(named)
@@ -44,7 +54,9 @@ def location(what: str, url: str, storage_options: Mapping[str, Any] | None = No
     return named
 
 
-def store(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "STORE") -> Location:
+def store(
+    url: str, storage_options: Mapping[str, Any] | None = None, what: str = "STORE"
+) -> Location:
     """A store that is read or written. StoreError for a protocol on which none can be; otherwise errors as `location`'s."""
     named = location(what, url, storage_options)
     if is_url(url):
@@ -56,13 +68,17 @@ def store(url: str, storage_options: Mapping[str, Any] | None = None, what: str 
 
 def read_store(args: argparse.Namespace) -> Touched:
     """What a command reads that looks at one store, and at its model where it takes one. Errors as `store`'s and `model`'s."""
-    return Touched([store(args.store, args.storage_options, "store"), *model(getattr(args, "model", None))])
+    return Touched(
+        [store(args.store, args.storage_options, "store"), *model(getattr(args, "model", None))]
+    )
 
 
 def on_this_machine(path: str, what: str) -> Location:
     """A file or folder of this machine. CommandError for a URL; otherwise errors as `location`'s."""
     if is_url(path):
-        raise CommandError(Exit.BAD_USAGE, f"{what} {path} is a URL: give a local path, and copy it from there")
+        raise CommandError(
+            Exit.BAD_USAGE, f"{what} {path} is a URL: give a local path, and copy it from there"
+        )
     return location(what, path)
 
 
@@ -70,28 +86,50 @@ def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None)
     """A file that is read: on this machine no folder and no pipe. Errors as `location`'s."""
     named = location(what, path, storage_options)
     if not is_url(path) and not os.path.isfile(path):
-        why = "it is not a file: name a file" if os.path.exists(path) else "there is no such file: check the name"
+        why = (
+            "it is not a file: name a file"
+            if os.path.exists(path)
+            else "there is no such file: check the name"
+        )
         raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: {why}")
     return named
 
 
-def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
+def inputs(
+    urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input"
+) -> list[Location]:
     """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output.
 
     CommandError (bad location) for what is not on this machine: a misspelled name is told at once.
     """
-    named = [location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]  # standard input
+    named = [
+        location(what, _looked_into(url), storage_options, leaves_out=True)
+        for url in urls
+        if url != "-"
+    ]  # standard input
     for url in urls:
-        if url != "-" and not is_url(url) and not os.path.exists(url) and not any(glob.iglob(url, recursive=True)):
-            raise CommandError(Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name")
+        if (
+            url != "-"
+            and not is_url(url)
+            and not os.path.exists(url)
+            and not any(glob.iglob(url, recursive=True))
+        ):
+            raise CommandError(
+                Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name"
+            )
     return named
 
 
 def model(spec: str | None, what: str = "--model") -> list[Location]:
     """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
-    is_path = spec and (os.path.lexists(spec) or (not spec.startswith("http") and (os.sep in spec or is_url(spec))))
+    is_path = spec and (
+        os.path.lexists(spec) or (not spec.startswith("http") and (os.sep in spec or is_url(spec)))
+    )
     if spec and is_path and not is_url(spec) and not os.path.exists(spec):
-        raise CommandError(Exit.BAD_USAGE, f"{what}: there is no folder or file {spec}; `elmo-store models` lists names")
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"{what}: there is no folder or file {spec}; `elmo-store models` lists names",
+        )
     return [location(what, spec)] if spec and is_path else []
 
 
@@ -99,7 +137,9 @@ def is_url(location: str) -> bool:
     """True if ``location`` names a filesystem (``s3://…``, chained URLs too); it is then not looked for on this machine."""
     if "::" not in location:
         return "://" in location
-    from elmo_store.storage.filesystems import names_filesystem  # here: it takes its time, and few locations have such names
+    from elmo_store.storage.filesystems import (
+        names_filesystem,
+    )  # here: it takes its time, and few locations have such names
 
     return names_filesystem(location)
 
@@ -118,7 +158,9 @@ def check(touched: Touched) -> None:
         try:
             resolved_locations(location)
         except Exception as error:  # filesystems raise what they like
-            raise CommandError(Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}") from error
+            raise CommandError(
+                Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}"
+            ) from error
     for i, written in enumerate(touched.writes):
         check_apart(written, [*touched.reads, *touched.writes[:i]])
 
@@ -138,7 +180,9 @@ def _check_no_password(url: str) -> None:
 def _check_spelling(location: Location) -> None:
     """CommandError for an empty location, an unknown protocol, and ``s3:/bucket``, which would be a folder ``s3:`` here."""
     if not location.url.strip():
-        raise CommandError(Exit.BAD_USAGE, f"{location.what} is empty: name a folder, a file or a URL")
+        raise CommandError(
+            Exit.BAD_USAGE, f"{location.what} is empty: name a folder, a file or a URL"
+        )
     match = re.match(r"([a-z][a-z0-9+]*):/(/?)", location.url)
     if match is None:
         return
@@ -156,22 +200,35 @@ def _check_spelling(location: Location) -> None:
 
 def check_answers(locations: Iterable[Location]) -> None:
     """CommandError (bad location) if Google's storage, whose client tries for minutes, does not answer. One try a server."""
-    from urllib.request import getproxies  # here: it takes as long to import as the rest of a command's start
+    from urllib.request import (
+        getproxies,
+    )  # here: it takes as long to import as the rest of a command's start
 
-    if getproxies().keys() & {"http", "https", "all"} or any(name in os.environ for name in OTHER_WAYS):
+    if getproxies().keys() & {"http", "https", "all"} or any(
+        name in os.environ for name in OTHER_WAYS
+    ):
         return
-    servers = {_google_server(location): location for location in locations if re.match(r"gc?s://", location.url)}
+    servers = {
+        _google_server(location): location
+        for location in locations
+        if re.match(r"gc?s://", location.url)
+    }
     for (host, port), location in servers.items():
         try:
             socket.create_connection((host, port), CONNECT_SECONDS).close()
         except OSError as error:
             raise CommandError(
-                Exit.BAD_LOCATION, f"the {location} can't be used: {host}:{port} does not answer ({error}): look at the network"
+                Exit.BAD_LOCATION,
+                f"the {location} can't be used: {host}:{port} does not answer ({error}): look at the network",
             ) from error
 
 
 def _google_server(location: Location) -> tuple[str, int]:
-    endpoint = (location.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
+    endpoint = (
+        (location.storage_options or {}).get("endpoint_url")
+        or os.environ.get("STORAGE_EMULATOR_HOST")
+        or GOOGLE
+    )
     parsed = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
 
@@ -198,7 +255,9 @@ def reached(url: str, storage_options: Mapping[str, Any] | None, what: str) -> "
     try:
         root.exists(MANIFEST)
     except Exception as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}") from error
+        raise CommandError(
+            Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}"
+        ) from error
     return root
 
 

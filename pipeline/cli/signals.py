@@ -57,8 +57,15 @@ def as_interrupts() -> Iterator[None]:
         if not over.is_set():
             os.kill(os.getpid(), number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    ours = {number: kept for number, kept in before.items() if kept in (signal.SIG_DFL, signal.default_int_handler)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    ours = {
+        number: kept
+        for number, kept in before.items()
+        if kept in (signal.SIG_DFL, signal.default_int_handler)
+    }
     for number in ours:
         signal.signal(number, interrupt)
     try:

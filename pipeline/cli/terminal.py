@@ -90,5 +90,13 @@ def progress_bar(unit: str, *, quiet: bool, total: int | None = None) -> Iterato
 
     stream = drawable(sys.stderr)
     wait = 0.0 if stream.isatty() else LINE_SECONDS
-    with tqdm(total=total, unit=unit, unit_scale=True, disable=quiet, file=stream, mininterval=wait or 0.1, delay=wait) as bar:
+    with tqdm(
+        total=total,
+        unit=unit,
+        unit_scale=True,
+        disable=quiet,
+        file=stream,
+        mininterval=wait or 0.1,
+        delay=wait,
+    ) as bar:
         yield bar

@@ -27,8 +27,12 @@ stores that were collected are not changed. Rerun an interrupted command to resu
 
 
 def _add_collect_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME|URL", help="folder or URL of the collection, new or not")
-    parser.add_argument("stores", nargs="+", metavar="STORE", help="complete stores, in order; any fsspec URL")
+    parser.add_argument(
+        "name", metavar="NAME|URL", help="folder or URL of the collection, new or not"
+    )
+    parser.add_argument(
+        "stores", nargs="+", metavar="STORE", help="complete stores, in order; any fsspec URL"
+    )
     add_storage_options(parser, "all that is read and written")
 
 
@@ -53,7 +57,9 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
-    add_option(parser, "--ids", "ids of sentences, one per line, in UTF-8", required=True, metavar="FILE")
+    add_option(
+        parser, "--ids", "ids of sentences, one per line, in UTF-8", required=True, metavar="FILE"
+    )
     _add_collection(parser)
 
 
@@ -76,18 +82,26 @@ def _remove(args: argparse.Namespace) -> int:
     try:  # of any URL, and compressed
         with (
             translated_errors(args.ids),
-            fsspec.open(args.ids, "rt", encoding="utf-8-sig", compression="infer", newline="\n") as file,
+            fsspec.open(
+                args.ids, "rt", encoding="utf-8-sig", compression="infer", newline="\n"
+            ) as file,
         ):
             ids = [line for line in (line.rstrip("\r\n") for line in file) if line]
     except (OSError, UnicodeDecodeError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
-    version, gone, missing = remove(locations.reached(args.name, args.storage_options, "collection"), ids)
+    version, gone, missing = remove(
+        locations.reached(args.name, args.storage_options, "collection"), ids
+    )
     if missing and not gone:
         raise CommandError(
-            Exit.BAD_LOCATION, f"--ids {args.ids}: no sentence has any of these {quantity(missing, 'id')}; nothing was removed"
+            Exit.BAD_LOCATION,
+            f"--ids {args.ids}: no sentence has any of these {quantity(missing, 'id')}; nothing was removed",
         )
     if missing:
-        print(f"warning: {quantity(missing, 'id')} of no sentence in {args.name}: check --ids {args.ids}", file=sys.stderr)
+        print(
+            f"warning: {quantity(missing, 'id')} of no sentence in {args.name}: check --ids {args.ids}",
+            file=sys.stderr,
+        )
     print(f"{quantity(gone, 'sentence')} removed")
     if gone:
         print(f"elmo-store compact {args.name}   # removes their bytes")

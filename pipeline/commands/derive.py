@@ -45,22 +45,47 @@ def _add_mix_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
     )  # fmt: skip
     add_option(
-        parser, "--layer-norm", "first shift and scale each layer of each token over its channels to mean 0, variance 1", False
+        parser,
+        "--layer-norm",
+        "first shift and scale each layer of each token over its channels to mean 0, variance 1",
+        False,
     )
-    add_option(parser, "--pool", "pool the mixed tokens of each sentence or document", unset="do not pool", choices=POOLS)
-    add_option(parser, "--per", "with --pool: one vector per sentence or per document", unset="sentence", choices=PER)
+    add_option(
+        parser,
+        "--pool",
+        "pool the mixed tokens of each sentence or document",
+        unset="do not pool",
+        choices=POOLS,
+    )
+    add_option(
+        parser,
+        "--per",
+        "with --pool: one vector per sentence or per document",
+        unset="sentence",
+        choices=PER,
+    )
     _add_job(parser, "store", "dtype", "compression")
 
 
 def _add_convert_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ends(parser)
-    add_option(parser, "--states", "only some of its states (or weight sets), such as fwd2,bwd2", unset="all", metavar="NAME,…")
+    add_option(
+        parser,
+        "--states",
+        "only some of its states (or weight sets), such as fwd2,bwd2",
+        unset="all",
+        metavar="NAME,…",
+    )
     _add_job(parser, "store", "dtype", "compression", "checksum")
 
 
 def _add_ends(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
-    add_option(parser, "--output", "folder or URL of the store to write", required=True, metavar="URL")
+    parser.add_argument(
+        "source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL"
+    )
+    add_option(
+        parser, "--output", "folder or URL of the store to write", required=True, metavar="URL"
+    )
 
 
 def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
@@ -81,7 +106,10 @@ def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
 def _check_mix(args: argparse.Namespace) -> None:
     if args.pool is None:
         if args.weights is None or args.per:
-            raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")
+            raise CommandError(
+                Exit.BAD_USAGE,
+                "give --weights" if args.weights is None else "--per is for --pool: give both",
+            )
         return
     given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait}
     if unused := [option for option, value in given.items() if value]:
@@ -92,7 +120,9 @@ def _check_mix(args: argparse.Namespace) -> None:
 
 def _mix_touches(args: argparse.Namespace) -> locations.Touched:
     stores = touches(args)
-    weights = [locations.file("--weights", args.weights, args.storage_options)] if args.weights else []
+    weights = (
+        [locations.file("--weights", args.weights, args.storage_options)] if args.weights else []
+    )
     return locations.Touched([*stores.reads, *weights], stores.writes)
 
 
@@ -119,7 +149,10 @@ def _mix(args: argparse.Namespace) -> int:
 
     with opened(args.beam_args) as runner:
         if template_of(runner):
-            raise CommandError(Exit.BAD_USAGE, "--pool takes its files from workers while they run, and can't leave a template")
+            raise CommandError(
+                Exit.BAD_USAGE,
+                "--pool takes its files from workers while they run, and can't leave a template",
+            )
         name_job(runner, args.command, uuid.uuid4().hex)
         touched = _mix_touches(args)
         check_reach(runner, [touched.reads[0], *touched.writes], shared_disk=args.shared_disk)
@@ -129,10 +162,16 @@ def _mix(args: argparse.Namespace) -> int:
 
 def _pool(args: argparse.Namespace, **options: Any) -> int:
     settings = {"pool": args.pool, "per": args.per or "sentence", "dtype": args.dtype or "float32"}
-    return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings, **options)
+    return write_export(
+        args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings, **options
+    )
 
 
 COMMANDS = {
-    "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, takes_beam_options=True),
-    "convert": Command(_add_convert_arguments, _convert, touches, epilog=CONVERT, takes_beam_options=True),
+    "mix": Command(
+        _add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, takes_beam_options=True
+    ),
+    "convert": Command(
+        _add_convert_arguments, _convert, touches, epilog=CONVERT, takes_beam_options=True
+    ),
 }

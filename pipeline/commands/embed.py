@@ -20,9 +20,17 @@ FnApiRunner. Rerun an interrupted command to resume it.
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
-    options = args.storage_options if args.input_storage_options is None else args.input_storage_options
-    output = [locations.store(url, args.storage_options, "output") for url in (args.output, args.into) if url]
-    return locations.Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
+    options = (
+        args.storage_options if args.input_storage_options is None else args.input_storage_options
+    )
+    output = [
+        locations.store(url, args.storage_options, "output")
+        for url in (args.output, args.into)
+        if url
+    ]
+    return locations.Touched(
+        [*locations.inputs(args.inputs, options), *locations.model(args.model)], output
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -34,7 +42,9 @@ def _run(args: argparse.Namespace) -> int:
         return dry_run.dry_run(options)
     from pipeline.jobs.model_loading import JobModel, loading_model
 
-    loading = loading_model(options.model, options.start_state)  # while Beam is imported and inputs are listed
+    loading = loading_model(
+        options.model, options.start_state
+    )  # while Beam is imported and inputs are listed
     from pipeline.jobs.embed_input import STDIN
     from pipeline.jobs.embed_job import BegunJob, EmbedCorpus, begin_job
     from pipeline.jobs.run import Running, complete_already, run_to_end
@@ -49,13 +59,19 @@ def _run(args: argparse.Namespace) -> int:
         def attempt(loading: Callable[[], JobModel] | None = None) -> tuple[Exit | None, BegunJob]:
             begun = begin_job(options, runner, loading)
             if begun.holder is None:
-                return complete_already(begun.root, quiet=options.quiet, is_member=bool(options.into)), begun
-            running = Running("embed", begun.holder, begun.manifest, runner, quiet=options.quiet, wait=waits)
+                return complete_already(
+                    begun.root, quiet=options.quiet, is_member=bool(options.into)
+                ), begun
+            running = Running(
+                "embed", begun.holder, begun.manifest, runner, quiet=options.quiet, wait=waits
+            )
             running.is_member = bool(options.into)
             return run_to_end(running, EmbedCorpus(begun.job) if begun.job else None), begun
 
         code, begun = attempt(loading)
-        if code is None and STDIN not in options.inputs:  # the job that was followed left work; standard input is read once
+        if (
+            code is None and STDIN not in options.inputs
+        ):  # the job that was followed left work; standard input is read once
             code, begun = attempt()
     if options.into and code == Exit.COMPLETE:
         _add_member(options, options.into, begun)
@@ -68,7 +84,10 @@ def _with_local_workers(beam_args: list[str], workers: int) -> list[str]:
 
     options = pipeline_options(beam_args)
     if not is_local(options):
-        raise CommandError(Exit.BAD_USAGE, f"--workers is of this machine; {runner_name(options)} has its own option for it")
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"--workers is of this machine; {runner_name(options)} has its own option for it",
+        )
     completed = [*beam_args, f"--direct_num_workers={workers}"]
     return [*completed, "--direct_running_mode=multi_processing"] if workers > 1 else completed
 
@@ -100,4 +119,8 @@ def _add_member(options: spec.EmbedOptions, into: str, begun: "BegunJob") -> Non
         say_next(root, version.store)
 
 
-COMMANDS = {"embed": Command(spec.add_arguments, _run, _touches, spec.parse, epilog=EPILOG, takes_beam_options=True)}
+COMMANDS = {
+    "embed": Command(
+        spec.add_arguments, _run, _touches, spec.parse, epilog=EPILOG, takes_beam_options=True
+    )
+}

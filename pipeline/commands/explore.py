@@ -30,8 +30,15 @@ Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
     add_option(parser, "--port", "port to listen on", 0, "a free one", type=port)
-    add_option(parser, "--suggest", "print the weights that best separate the word's labels, and end", metavar="WORD")
-    add_option(parser, "--by", "with --suggest: the kept field that holds the labels", metavar="FIELD")
+    add_option(
+        parser,
+        "--suggest",
+        "print the weights that best separate the word's labels, and end",
+        metavar="WORD",
+    )
+    add_option(
+        parser, "--by", "with --suggest: the kept field that holds the labels", metavar="FIELD"
+    )
     add_store_model(parser, "sentences of your own")
     add_storage_options(parser, "the store")
 
@@ -43,7 +50,9 @@ def _explore(args: argparse.Namespace) -> int:
     from pipeline.explore.service import ExplorerService
 
     if (args.suggest is None) != (args.by is None):
-        raise CommandError(Exit.BAD_USAGE, "--suggest and --by belong together: give both, or neither")
+        raise CommandError(
+            Exit.BAD_USAGE, "--suggest and --by belong together: give both, or neither"
+        )
     store = locations.open_store(args.store, args.storage_options)
     try:  # nearness is of layers, or of columns of a mix
         if store.manifest.kind == "states":
@@ -55,12 +64,16 @@ def _explore(args: argparse.Namespace) -> int:
     try:
         listener = socket.create_server((HOST, args.port))
     except OSError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"--port {args.port} can't be listened on: {error}") from error
+        raise CommandError(
+            Exit.BAD_LOCATION, f"--port {args.port} can't be listened on: {error}"
+        ) from error
     token = secrets.token_urlsafe(24)
     with listener:
         service = ExplorerService(store, model=args.model)
         serving = server(service, token, listener)
-        print(f"exploring {store.url}: http://{HOST}:{listener.getsockname()[1]}/#{token}", flush=True)
+        print(
+            f"exploring {store.url}: http://{HOST}:{listener.getsockname()[1]}/#{token}", flush=True
+        )
         print("Ctrl-C ends it.", flush=True)
         try:
             serving.run(sockets=[listener])
@@ -83,4 +96,6 @@ def _suggest(service: "ExplorerService", word: str, by: str) -> int:
     return Exit.COMPLETE
 
 
-COMMANDS = {"explore": Command(_add_explore_arguments, _explore, locations.read_store, epilog=EXPLORE)}
+COMMANDS = {
+    "explore": Command(_add_explore_arguments, _explore, locations.read_store, epilog=EXPLORE)
+}

@@ -24,10 +24,25 @@ an interrupted command to start again. HDF5 needs an extra: pip install '.[expor
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
-    add_option(parser, "--format", "one of the formats below", required=True, choices=tuple(FORMATS), metavar="NAME")
+    parser.add_argument(
+        "source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL"
+    )
+    add_option(
+        parser,
+        "--format",
+        "one of the formats below",
+        required=True,
+        choices=tuple(FORMATS),
+        metavar="NAME",
+    )
     add_option(parser, "--output", "file or folder to write", required=True, metavar="URL")
-    add_option(parser, "--layers", "layers of each token; not for a store of mixes", unset="all; npz: average", choices=LAYERS)
+    add_option(
+        parser,
+        "--layers",
+        "layers of each token; not for a store of mixes",
+        unset="all; npz: average",
+        choices=LAYERS,
+    )
     add_option(
         parser, "--dtype", "safetensors, datasets, webdataset: numbers as written", unset="the store's",
         choices=("float16", "float32"),
@@ -40,7 +55,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
-    return locations.Touched([locations.store(args.source, options)], [locations.store(args.output, options, "output")])
+    return locations.Touched(
+        [locations.store(args.source, options)], [locations.store(args.output, options, "output")]
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -73,7 +90,9 @@ def write_export(args: argparse.Namespace, format: str, **settings: Any) -> int:
     if not args.quiet:
         counts = f"{quantity(report.sentences, 'sentence')}, {quantity(report.tokens, 'token')}"
         seconds = time.monotonic() - began
-        print(f"{counts} in {quantity(len(report.files), 'file')}, in {seconds:,.1f} s: {args.output}")
+        print(
+            f"{counts} in {quantity(len(report.files), 'file')}, in {seconds:,.1f} s: {args.output}"
+        )
         for why, count in sorted(report.left_out.items()):
             print(f"left out: {quantity(count, 'sentence')} ({why})")
     return Exit.COMPLETE

@@ -24,7 +24,9 @@ LOOK_SECONDS = 1.0  # between looks of `watch`
 
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="a store or a collection, finished or not; any fsspec URL")
+    parser.add_argument(
+        "store", metavar="STORE", help="a store or a collection, finished or not; any fsspec URL"
+    )
     add_option(parser, "--json", "print JSON, sizes in bytes", False, "text")
     add_storage_options(parser, "the store")
 
@@ -43,8 +45,15 @@ def _info(args: argparse.Namespace) -> int:
         facts, lines, code = found
     else:
         facts = gather(root, manifest)
-        lines, code = _lines(root, manifest, facts), Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
-    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(map(in_line, lines)))
+        lines, code = (
+            _lines(root, manifest, facts),
+            Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE,
+        )
+    print(
+        json.dumps(facts, indent=2, ensure_ascii=False)
+        if args.json
+        else "\n".join(map(in_line, lines))
+    )
     return code
 
 
@@ -56,22 +65,49 @@ def _of_collection(root: "Root") -> tuple[dict[str, Any], list[str], Exit] | Non
 
     numbers = versions.numbers(root)
     every = [versions.read_version(root, number) for number in numbers]
-    begun = list(unversioned(root, {member.name for version in every for member in version.members}))
+    begun = list(
+        unversioned(root, {member.name for version in every for member in version.members})
+    )
     told = [f"  members/{name}" for name in begun]
     if begun:
-        told.insert(0, "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):")
+        told.insert(
+            0,
+            "unfinished members (rerun the command that started one to resume it; to give it up, remove its folder):",
+        )
     if not numbers:
         facts: dict[str, Any] = {"url": str(root), "version": None, "unfinished": begun}
-        return (facts, [f"{root}: a collection without a version yet", *told], Exit.INCOMPLETE) if begun else None
+        return (
+            (facts, [f"{root}: a collection without a version yet", *told], Exit.INCOMPLETE)
+            if begun
+            else None
+        )
     newest, changes = every[-1], [_change(version) for version in every[-VERSIONS_SHOWN:]]
     names = [member.name for member in newest.members]
-    facts = {"url": str(root), "version": newest.number, **newest.store.to_json(), "members": names, "versions": changes}
-    lines = [f"{described(str(root), newest)}: a collection", *_model_lines(newest.store), "versions:"]
+    facts = {
+        "url": str(root),
+        "version": newest.number,
+        **newest.store.to_json(),
+        "members": names,
+        "versions": changes,
+    }
+    lines = [
+        f"{described(str(root), newest)}: a collection",
+        *_model_lines(newest.store),
+        "versions:",
+    ]
     for one in changes:
         holds = f"{quantity(one['members'], 'member')}, {quantity(one['sentences'], 'sentence')}"
-        removed = f", bytes of {held:,} removed ones" if (held := one["sentences_held_but_removed"]) else ""
+        removed = (
+            f", bytes of {held:,} removed ones"
+            if (held := one["sentences_held_but_removed"])
+            else ""
+        )
         lines.append(f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{holds}{removed}")
-    return {**facts, "unfinished": begun}, [*lines, *told, *_opening_lines(root, newest.store)], Exit.COMPLETE
+    return (
+        {**facts, "unfinished": begun},
+        [*lines, *told, *_opening_lines(root, newest.store)],
+        Exit.COMPLETE,
+    )
 
 
 def _change(version: "Version") -> dict[str, Any]:
@@ -82,7 +118,9 @@ def _change(version: "Version") -> dict[str, Any]:
         "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(version.written)),
         "members": len(version.members),
         "sentences": version.store.sizes.sentences,
-        "sentences_held_but_removed": sum(run.n_sentences for member in version.members for run in member.removed),
+        "sentences_held_but_removed": sum(
+            run.n_sentences for member in version.members for run in member.removed
+        ),
         "tokens": version.store.sizes.tokens,
     }
 
@@ -92,15 +130,26 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
     from elmo_store.storage.lease import described, read_heartbeats, read_lease
 
     sizes = root.sizes()
-    folders = {"zarr": "states.zarr", "parquet": "states", "sentences": "sentences", "indexes": "indexes", "rejects": "rejects"}
-    by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(f"{f}/")) for kind, f in folders.items()}
+    folders = {
+        "zarr": "states.zarr",
+        "parquet": "states",
+        "sentences": "sentences",
+        "indexes": "indexes",
+        "rejects": "rejects",
+    }
+    by_kind = {
+        kind: sum(size for name, size in sizes.items() if name.startswith(f"{f}/"))
+        for kind, f in folders.items()
+    }
     lease = read_lease(root)
     return {
         "url": str(root),
         **manifest.to_json(),
         "bytes": {kind: size for kind, size in by_kind.items() if size},
         "shards_done": sum(name.startswith("_shards/") for name in sizes),
-        "writer": None if lease is None or lease.has_ended() else described(lease, read_heartbeats(root, lease.run)),
+        "writer": None
+        if lease is None or lease.has_ended()
+        else described(lease, read_heartbeats(root, lease.run)),
     }
 
 
@@ -121,7 +170,13 @@ def _lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[st
     lines += [*_model_lines(manifest), f"tokenizer:   {manifest.tokenizer}"]
     if manifest.fields:
         lines.append(f"fields:      {', '.join(map(str, manifest.fields))}")
-    lines.append("bytes:       " + (", ".join(f"{kind} {human_bytes(n)}" for kind, n in facts["bytes"].items()) or "none yet"))
+    lines.append(
+        "bytes:       "
+        + (
+            ", ".join(f"{kind} {human_bytes(n)}" for kind, n in facts["bytes"].items())
+            or "none yet"
+        )
+    )
     if facts["writer"]:
         lines.append(f"writer:      {facts['writer']}")
     if manifest.complete:
@@ -147,7 +202,9 @@ def _opening_lines(root: "Root", manifest: "Manifest") -> list[str]:
 
 
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="the job's output, which need not exist yet; any fsspec URL")
+    parser.add_argument(
+        "store", metavar="STORE", help="the job's output, which need not exist yet; any fsspec URL"
+    )
     add_option(parser, "--once", "print one line and end", False, "follow the job to its end")
     add_storage_options(parser, "the store")
     add_option(
@@ -158,7 +215,9 @@ def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check_watch(args: argparse.Namespace) -> None:
     if args.once and args.metrics_port is not None:
-        raise CommandError(Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --once")
+        raise CommandError(
+            Exit.BAD_USAGE, "--metrics-port needs a command that keeps running; drop --once"
+        )
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -173,7 +232,9 @@ def _watch(args: argparse.Namespace) -> int:
     root = locations.reached(args.store, args.storage_options, "store")
     try:
         with suppress(ManifestError):  # damage is for verify to tell
-            read_manifest(root)  # StoreVersionError: what a later version's markers say is not known here
+            read_manifest(
+                root
+            )  # StoreVersionError: what a later version's markers say is not known here
     except StoreNotFoundError:
         if root.names(MEMBERS):
             raise CommandError(
@@ -183,7 +244,11 @@ def _watch(args: argparse.Namespace) -> int:
             ) from None
         if args.once:
             raise
-        print(f"no job has started at {args.store} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
+        print(
+            f"no job has started at {args.store} yet; waiting for one (Ctrl-C ends this)",
+            file=sys.stderr,
+            flush=True,
+        )
     if args.once:
         snapshot = ProgressReader(root).look()
         print(snapshot.line())

@@ -11,26 +11,49 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    convert = parser.add_argument_group("convert", "write a model, whatever its form, as weights.safetensors and options.json")
-    convert.add_argument("action", nargs="?", choices=("convert",), metavar="convert", help="without it: list the models")
-    convert.add_argument(
-        "model", nargs="?", metavar="MODEL", help="what --model takes, or a folder of ELMoForManyLangs or of bilm-tf's training"
+    convert = parser.add_argument_group(
+        "convert", "write a model, whatever its form, as weights.safetensors and options.json"
     )
-    convert.add_argument("output", nargs="?", metavar="FOLDER", help="folder for the two files, new or not")
-    add_option(convert, "--dtype", "precision of the weights as written", "float32", choices=("float32", "float16"))
+    convert.add_argument(
+        "action",
+        nargs="?",
+        choices=("convert",),
+        metavar="convert",
+        help="without it: list the models",
+    )
+    convert.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="what --model takes, or a folder of ELMoForManyLangs or of bilm-tf's training",
+    )
+    convert.add_argument(
+        "output", nargs="?", metavar="FOLDER", help="folder for the two files, new or not"
+    )
+    add_option(
+        convert,
+        "--dtype",
+        "precision of the weights as written",
+        "float32",
+        choices=("float32", "float16"),
+    )
     add_option(convert, "--overwrite", "replace the two files where they exist", False, "refuse")
 
 
 def _check(args: argparse.Namespace) -> None:
     if args.action == "convert" and args.output is None:
-        raise CommandError(Exit.BAD_USAGE, "give MODEL and FOLDER: elmo-store models convert MODEL FOLDER")
+        raise CommandError(
+            Exit.BAD_USAGE, "give MODEL and FOLDER: elmo-store models convert MODEL FOLDER"
+        )
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
         return locations.Touched()
-    return locations.Touched(locations.model(args.model, "MODEL"), [locations.on_this_machine(args.output, "FOLDER")])
+    return locations.Touched(
+        locations.model(args.model, "MODEL"), [locations.on_this_machine(args.output, "FOLDER")]
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -55,7 +78,9 @@ def _convert(args: argparse.Namespace) -> int:
     weights_path, options_path = folder / "weights.safetensors", folder / "options.json"
     existing = [path for path in (weights_path, options_path) if path.exists()]
     if existing and not args.overwrite:
-        raise CommandError(Exit.REFUSED, f"{existing[0]} is there already: give another FOLDER, or --overwrite")
+        raise CommandError(
+            Exit.REFUSED, f"{existing[0]} is there already: give another FOLDER, or --overwrite"
+        )
     try:
         name, weights = load_any(args.model)
         weights.save_safetensors(weights_path, args.dtype)
@@ -63,9 +88,16 @@ def _convert(args: argparse.Namespace) -> int:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{error}") from error
-    options_path.write_text(json.dumps(weights.options.to_dict(), indent=2) + "\n", encoding="utf-8")
-    print(f"{name}: {weights.n_parameters:,} numbers as {weights_path} ({weights_path.stat().st_size:,} bytes)")
-    print(f"fingerprint {weights.fingerprint}" + ("" if args.dtype == "float32" else " before rounding to float16"))
+    options_path.write_text(
+        json.dumps(weights.options.to_dict(), indent=2) + "\n", encoding="utf-8"
+    )
+    print(
+        f"{name}: {weights.n_parameters:,} numbers as {weights_path} ({weights_path.stat().st_size:,} bytes)"
+    )
+    print(
+        f"fingerprint {weights.fingerprint}"
+        + ("" if args.dtype == "float32" else " before rounding to float16")
+    )
     print(f"next: elmo-store embed TEXT --model {folder} --output OUT")
     return Exit.COMPLETE
 

@@ -18,7 +18,13 @@ Needs the extra: pip install '.[plot]' in elmo-store's checkout.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
-    add_option(parser, "--output", "local file to write", unset=f"{REPORT} in the store's folder", metavar="FILE")
+    add_option(
+        parser,
+        "--output",
+        "local file to write",
+        unset=f"{REPORT} in the store's folder",
+        metavar="FILE",
+    )
     add_storage_options(parser, "the store")
 
 
@@ -27,7 +33,9 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     own = os.path.join(os.path.realpath(args.store), REPORT)
     elsewhere = args.output is not None and os.path.realpath(args.output) != own
     store = locations.store(args.store, args.storage_options)
-    return locations.Touched([store], [locations.on_this_machine(args.output, "--output")] if elsewhere else [])
+    return locations.Touched(
+        [store], [locations.on_this_machine(args.output, "--output")] if elsewhere else []
+    )
 
 
 def _run(args: argparse.Namespace) -> int:

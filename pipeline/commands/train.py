@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_option, add_quiet, add_storage_options, count, natural
+from pipeline.cli.arguments import (
+    above_zero,
+    add_option,
+    add_quiet,
+    add_storage_options,
+    count,
+    natural,
+)
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import quantity
@@ -39,25 +46,45 @@ It may be given another rate and other negatives.
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
+    parser.add_argument(
+        "inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)"
+    )
     add_option(
         parser, "--options", "options.json of the model to train, or the word default for the shape of the packaged model "
         "(required)", unset=None, metavar="FILE",
     )  # fmt: skip
-    add_option(parser, "--output", "local folder for the model and its training (required)", unset=None, metavar="FOLDER")
     add_option(
-        parser, "--evaluate", "instead of training: measure this run's model on --heldout", unset="train", metavar="FOLDER"
+        parser,
+        "--output",
+        "local folder for the model and its training (required)",
+        unset=None,
+        metavar="FOLDER",
+    )
+    add_option(
+        parser,
+        "--evaluate",
+        "instead of training: measure this run's model on --heldout",
+        unset="train",
+        metavar="FOLDER",
     )
     group = parser.add_argument_group("reading")
     for name in ("input_format", "text_field", "tokenizer"):
         add_embed_option(group, name)
     add_option(
-        group, "--heldout", "texts to measure perplexity on at the end, each as a whole", [], "none", nargs="+", metavar="TEXT"
+        group,
+        "--heldout",
+        "texts to measure perplexity on at the end, each as a whole",
+        [],
+        "none",
+        nargs="+",
+        metavar="TEXT",
     )
     add_storage_options(group, "the inputs")
     group = parser.add_argument_group("recipe")
     add_option(group, "--rate", "learning rate", unset=f"2e-3; {RESUMED}", type=above_zero)
-    add_option(group, "--sampled", "negative samples per batch", unset=f"2048; {RESUMED}", type=count)
+    add_option(
+        group, "--sampled", "negative samples per batch", unset=f"2048; {RESUMED}", type=count
+    )
     add_option(group, "--lanes", "streams of text side by side in a batch", 128, type=count)
     add_option(group, "--seed", "seed of everything that is drawn", 1, type=natural)
     add_option(
@@ -75,19 +102,26 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _check(args: argparse.Namespace) -> None:
     if args.evaluate is not None:
         if args.inputs or not args.heldout:
-            raise CommandError(Exit.BAD_USAGE, "--evaluate FOLDER takes texts as --heldout TEXT … alone: name at least one there")
+            raise CommandError(
+                Exit.BAD_USAGE,
+                "--evaluate FOLDER takes texts as --heldout TEXT … alone: name at least one there",
+            )
         return
     missing = [name for name in ("inputs", "options", "output") if not getattr(args, name)]
     if missing:
         names = ", ".join("TEXT" if name == "inputs" else f"--{name}" for name in missing)
-        raise CommandError(Exit.BAD_USAGE, f"training needs TEXT, --options and --output: give {names}")
+        raise CommandError(
+            Exit.BAD_USAGE, f"training needs TEXT, --options and --output: give {names}"
+        )
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
         return locations.Touched([*texts, *locations.model(args.evaluate, "--evaluate")])
-    if args.options != DEFAULT_MODEL and not args.resume:  # a run that is resumed wrote its options itself
+    if (
+        args.options != DEFAULT_MODEL and not args.resume
+    ):  # a run that is resumed wrote its options itself
         texts.append(locations.file("--options", args.options))
     return locations.Touched(texts, [locations.on_this_machine(args.output, "--output")])
 
@@ -116,8 +150,13 @@ def _train(args: argparse.Namespace) -> int:
 
     output, checkpoint = Path(args.output), Path(args.output, TRAINING, CHECKPOINT)
     if not args.resume and checkpoint.exists():
-        raise CommandError(Exit.REFUSED, f"{output} already holds a run: add --resume to continue it, or name another --output")
-    options = load_model()[1].options if args.options == DEFAULT_MODEL else read_options(args.options)
+        raise CommandError(
+            Exit.REFUSED,
+            f"{output} already holds a run: add --resume to continue it, or name another --output",
+        )
+    options = (
+        load_model()[1].options if args.options == DEFAULT_MODEL else read_options(args.options)
+    )
     corpus = Corpus.encode(_sentences(args.inputs, args, "TEXT"), Recipe.n_words)
     heldout = _heldout(args)
     given = {name: value for name in MAY_CHANGE if (value := getattr(args, name)) is not None}
@@ -140,11 +179,15 @@ def _train(args: argparse.Namespace) -> int:
     weights.save_hdf5(output)
     weights.save_safetensors(output / "weights.safetensors")
     softmax.save(output / SOFTMAX)
-    say(f"{trainer.progress.tokens:,} tokens in {trainer.progress.seconds / 3600:.2f} h; the model is in {output}")
+    say(
+        f"{trainer.progress.tokens:,} tokens in {trainer.progress.seconds / 3600:.2f} h; the model is in {output}"
+    )
     _report(trainer.network, softmax, heldout, say)
     if ended:
         return Exit.COMPLETE
-    print("Stopped before the end; rerun the same command with --resume to continue.", file=sys.stderr)
+    print(
+        "Stopped before the end; rerun the same command with --resume to continue.", file=sys.stderr
+    )
     return Exit.INCOMPLETE
 
 
@@ -157,10 +200,14 @@ def _evaluate(args: argparse.Namespace) -> int:
     from model.training.softmax import SoftmaxWeights
 
     folder = Path(args.evaluate)
-    own = folder / TRAINING / SOFTMAX  # of a published model, for which it is not part of the weights
+    own = (
+        folder / TRAINING / SOFTMAX
+    )  # of a published model, for which it is not part of the weights
     softmax = SoftmaxWeights.load(own if own.exists() else folder / SOFTMAX)
     weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
-    _report(Network(weights.options, weights.tensors, torch.float32), softmax, _heldout(args), print)
+    _report(
+        Network(weights.options, weights.tensors, torch.float32), softmax, _heldout(args), print
+    )
     return Exit.COMPLETE
 
 
@@ -174,10 +221,14 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str) -> Iterat
     from transforms.readers import open_split
     from transforms.stages.split import plan_splits
 
-    settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer or "auto")
+    settings = ReadSettings(
+        text_field=args.text_field or "text", tokenizer=args.tokenizer or "auto"
+    )
     own = [Location("--output", args.output)] if args.output else []
     refused = 0
-    for split in plan_splits(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own):
+    for split in plan_splits(
+        inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own
+    ):
         for record in open_split(split, settings, args.storage_options)[1]:
             if not isinstance(record, Reject):
                 yield record.tokens
@@ -186,11 +237,17 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str) -> Iterat
             if refused == 1:
                 print(f"{split.url}, record {record.position}: {record.reason}", file=sys.stderr)
     if refused:
-        print(f"{quantity(refused, 'record')} of {what} can't be read and left out, the first as above", file=sys.stderr)
+        print(
+            f"{quantity(refused, 'record')} of {what} can't be read and left out, the first as above",
+            file=sys.stderr,
+        )
 
 
 def _report(
-    network: "Network", softmax: "SoftmaxWeights", heldout: dict[str, list[tuple[str, ...]]], say: Callable[[str], None]
+    network: "Network",
+    softmax: "SoftmaxWeights",
+    heldout: dict[str, list[tuple[str, ...]]],
+    say: Callable[[str], None],
 ) -> None:
     """Say the perplexity of each text, with float32 products."""
     import torch

@@ -3,7 +3,13 @@
 import argparse
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, natural
+from pipeline.cli.arguments import (
+    add_option,
+    add_quiet,
+    add_storage_options,
+    add_store_model,
+    natural,
+)
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, progress_bar, quantity
@@ -20,7 +26,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--quick", "read no object: compare sizes, and ETags or times, with those of one listing; bytes that changed "
         "without them, as on a failing disk, are not seen", False,
     )  # fmt: skip
-    add_option(parser, "--recompute", "also embed N random sentences again and compare their vectors", 0, type=natural)
+    add_option(
+        parser,
+        "--recompute",
+        "also embed N random sentences again and compare their vectors",
+        0,
+        type=natural,
+    )
     add_store_model(parser, "--recompute")
     add_storage_options(parser, "the store")
     add_quiet(parser, "no progress; print faults only")
@@ -32,7 +44,9 @@ def _run(args: argparse.Namespace) -> int:
     from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError
 
     if args.quick and args.recompute:
-        raise CommandError(Exit.BAD_USAGE, "--quick reads no object: leave out --recompute, or --quick")
+        raise CommandError(
+            Exit.BAD_USAGE, "--quick reads no object: leave out --recompute, or --quick"
+        )
     try:
         store = locations.open_store(args.store, args.storage_options)
     except StoreIncompleteError as error:
@@ -41,7 +55,9 @@ def _run(args: argparse.Namespace) -> int:
         print(f"damaged: {error}")
         return Exit.DAMAGED
     with progress_bar("B", quiet=args.quiet) as bar:
-        report = verify(store, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None)
+        report = verify(
+            store, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None
+        )
     faults, recomputed = [fault.text for fault in report.faults], ""
     if args.recompute:
         from model.errors import ModelError

@@ -10,23 +10,36 @@ from elmo_store.figures.vectors import Int
 from elmo_store.format.fields import TOKEN
 from elmo_store.store import Store
 
-GROUPED = ("string", "bool", "int64", "date")  # types of fields of which a few values come again and again
+GROUPED = (
+    "string",
+    "bool",
+    "int64",
+    "date",
+)  # types of fields of which a few values come again and again
 Labels = Sequence[str | None]  # of occurrences, None without one
 MOST_GROUPS = 9  # of labels: there is a colour for each; unlabelled occurrences are one more
 
 
 def grouping_fields(store: Store) -> list[str]:
     """The names of the fields whose values can be labels."""
-    return [field.name for field in store.fields.values() if isinstance(field.type, str) and field.type in GROUPED]
+    return [
+        field.name
+        for field in store.fields.values()
+        if isinstance(field.type, str) and field.type in GROUPED
+    ]
 
 
-def values_at(store: Store, name: str, sentence: Sequence[int] | Int, position: Sequence[int] | Int) -> list[str | None]:
+def values_at(
+    store: Store, name: str, sentence: Sequence[int] | Int, position: Sequence[int] | Int
+) -> list[str | None]:
     """A column's value for each token, by its sentence and its position there; None where it has none, and for BOS and EOS."""
     numbers, place = np.unique(np.asarray(sentence, np.int64), return_inverse=True)
     values = store.table(numbers.tolist(), [name])[name].to_pylist()
     own = [values[at] for at in place.tolist()]
     if name in store.fields and store.fields[name].per == TOKEN:
-        own = [v[at] if v and 0 <= at < len(v) else None for v, at in zip(own, position, strict=True)]
+        own = [
+            v[at] if v and 0 <= at < len(v) else None for v, at in zip(own, position, strict=True)
+        ]
     return [None if value is None else str(value) for value in own]
 
 
@@ -36,7 +49,12 @@ def grouped(labels: Labels, most: int = MOST_GROUPS) -> dict[str, Any]:
     ``groups`` are their names, those of most occurrences first, ``group`` has each occurrence's, ``others`` and ``unlabelled``
     are the groups of other labels and of none, None where there are none.
     """
-    commonest = [label for label, _ in Counter(sorted(label for label in labels if label is not None)).most_common()]
+    commonest = [
+        label
+        for label, _ in Counter(
+            sorted(label for label in labels if label is not None)
+        ).most_common()
+    ]
     rest = len(commonest) - most + 1 if len(commonest) > most else 0
     names = [*commonest[: most - 1], f"{rest} others"] if rest else commonest
     unlabelled = len(names) if None in labels else None

@@ -22,15 +22,22 @@ class RowSample:
 
     def __init__(self, sample: VectorSample, kind: str) -> None:
         n, n_layers, width = len(sample.row), *layers_of(sample.states[:1], kind).shape[1:]
-        self.text = replace(sample, states=sample.states[:0])  # tokens, sentences, positions; states are held here in float32
+        self.text = replace(
+            sample, states=sample.states[:0]
+        )  # tokens, sentences, positions; states are held here in float32
         self.layers = np.empty((n, n_layers, width), np.float32)  # [n, L+1, 2p]
         self._gram = np.empty((n, n_layers, n_layers), np.float32)
         for first in range(0, n, GRAM_ROWS):
             few = slice(first, first + GRAM_ROWS)
             self.layers[few] = layers = layers_of(sample.states[few], kind)
             self._gram[few] = layers @ layers.transpose(0, 2, 1)
-        self.index_of = {int(row): index for index, row in enumerate(sample.row)}  # of a row of the store
-        self._asked: tuple[bytes, Float] = (b"", np.empty((0, 0), np.float32))  # the last query, and its products
+        self.index_of = {
+            int(row): index for index, row in enumerate(sample.row)
+        }  # of a row of the store
+        self._asked: tuple[bytes, Float] = (
+            b"",
+            np.empty((0, 0), np.float32),
+        )  # the last query, and its products
         self._rows_of: dict[str, list[int]] = {}
         for index, token in enumerate(sample.token):
             self._rows_of.setdefault(token, []).append(index)
@@ -43,7 +50,9 @@ class RowSample:
         """Cosine of the query's mix with every row's: [n]. ``query``: [L+1, 2p]; zero where a mix has no length."""
         weights = np.asarray(s, np.float32)
         pairs = np.outer(weights, weights).reshape(-1)
-        lengths = np.sqrt(np.maximum(self._gram.reshape(-1, len(pairs)) @ pairs, 0)) * np.linalg.norm(weights @ query)
+        lengths = np.sqrt(
+            np.maximum(self._gram.reshape(-1, len(pairs)) @ pairs, 0)
+        ) * np.linalg.norm(weights @ query)
         dots = self._products(query) @ pairs
         cosines: Float = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > TINY)
         return cosines
@@ -52,13 +61,21 @@ class RowSample:
         """Products of the query's layers with each row's: [n, layers²]. Those of the last query are kept."""
         key, products = self._asked
         if key != query.tobytes():
-            rows = self.layers.reshape(-1, query.shape[1])  # one product of two matrices, which BLAS is made for
+            rows = self.layers.reshape(
+                -1, query.shape[1]
+            )  # one product of two matrices, which BLAS is made for
             products = (rows @ query.T).reshape(-1, len(query) ** 2)
             self._asked = (query.tobytes(), products)
         return products
 
     def nearest(
-        self, query: Float, s: Sequence[float], n: int, without: int | None = None, *, types: bool = False
+        self,
+        query: Float,
+        s: Sequence[float],
+        n: int,
+        without: int | None = None,
+        *,
+        types: bool = False,
     ) -> tuple[Int, Float]:
         """Indices and cosines of the ``n`` rows nearest to the query's mix, without the row ``without`` of the store.
 
@@ -78,7 +95,11 @@ class RowSample:
     def occurrences(self, word: str, most: int) -> tuple[Int, int]:
         """Where a word is in the sample, in order: at most so many, drawn at random (the same every time), and of how many."""
         rows = np.array(self._rows_of.get(word, ()), np.int64)
-        drawn = rows if len(rows) <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+        drawn = (
+            rows
+            if len(rows) <= most
+            else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+        )
         return drawn, len(rows)
 
     def mixed(self, indices: Int, s: Sequence[float]) -> Float:

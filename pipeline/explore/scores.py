@@ -26,7 +26,9 @@ def scored_mixes(layers: Sequence[Float], label: Int) -> dict[tuple[float, ...],
         raise ValueError("its labelled occurrences have fewer than two labels")
     n = len(layers)
     pairs = list(combinations_with_replacement(range(n), 2))
-    grams = np.stack([layers[i] @ layers[j].T for i, j in pairs])  # [pairs, n, n]: no mix is ever made
+    grams = np.stack(
+        [layers[i] @ layers[j].T for i, j in pairs]
+    )  # [pairs, n, n]: no mix is ever made
     for gram, (i, j) in zip(grams, pairs, strict=True):
         if i != j:
             gram += gram.T.copy()

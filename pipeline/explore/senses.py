@@ -55,12 +55,16 @@ def silhouette(vectors: Float, group: Int) -> float:
     """Mean silhouette of two groups or more by squared distance: for rows of length 1 by cosine distance. [n, d], [n]."""
     member = (group[:, None] == np.unique(group)).astype(np.float32)  # [n, k]
     counts, squares = member.sum(axis=0), (vectors * vectors).sum(axis=1)
-    sums = squares[:, None] * counts - 2 * vectors @ (member.T @ vectors).T + squares @ member  # of squared distances: [n, k]
+    sums = (
+        squares[:, None] * counts - 2 * vectors @ (member.T @ vectors).T + squares @ member
+    )  # of squared distances: [n, k]
     size = member @ counts
     own = (sums * member).sum(axis=1) / np.maximum(size - 1, 1)
     other = np.where(member > 0, np.inf, sums / counts).min(axis=1)
     larger = np.maximum(other, own)  # where it is nothing but rounding, all rows are one
-    worth = np.divide(other - own, larger, out=np.zeros_like(larger), where=(size > 1) & (larger > SAME))
+    worth = np.divide(
+        other - own, larger, out=np.zeros_like(larger), where=(size > 1) & (larger > SAME)
+    )
     return float(worth.mean())
 
 
@@ -79,7 +83,9 @@ def _clusters(x: Float) -> tuple[Int, float | None]:
     found = _best_cut(x)
     if found is not None:
         spread = np.sqrt((x * x).mean(axis=0))
-        clouds = [_best_cut(random.standard_normal(x.shape, np.float32) * spread) for _ in range(CLOUDS)]
+        clouds = [
+            _best_cut(random.standard_normal(x.shape, np.float32) * spread) for _ in range(CLOUDS)
+        ]
         chance = max((cloud[1] for cloud in clouds if cloud is not None), default=0.0)
         if found[1] > MARGIN * chance:
             order = np.argsort(-np.bincount(found[0]), kind="stable")
@@ -92,7 +98,11 @@ def _best_cut(x: Float) -> tuple[Int, float] | None:
     least = max(LEAST_MEMBERS, LEAST_SHARE * len(x))
     cuts = [_cut(x[:, :CUT_AXES], k) for k in range(2, min(MOST_CLUSTERS, len(x) - 1) + 1)]
     sizes = [np.unique(cut, return_counts=True)[1] for cut in cuts]
-    worth = [(silhouette(x, cut), i) for i, cut in enumerate(cuts) if len(sizes[i]) > 1 and sizes[i].min() >= least]
+    worth = [
+        (silhouette(x, cut), i)
+        for i, cut in enumerate(cuts)
+        if len(sizes[i]) > 1 and sizes[i].min() >= least
+    ]
     if not worth:
         return None
     value, i = max(worth)

@@ -68,7 +68,9 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
     ]
     guard = Middleware(BaseHTTPMiddleware, dispatch=_guard(token, hosts))
     refused = (ValueError, ArithmeticError, LookupError, StoreError, OSError)
-    handlers: dict[Any, Any] = dict.fromkeys(refused, lambda _, error: JSONResponse({"error": str(error)}, 400))
+    handlers: dict[Any, Any] = dict.fromkeys(
+        refused, lambda _, error: JSONResponse({"error": str(error)}, 400)
+    )
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
 
 
@@ -78,8 +80,12 @@ def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Await
         sent = request.headers.get(TOKEN_HEADER, "")
         if request.headers.get("host", "") not in hosts:
             response = PlainTextResponse("this server answers to its own address only", 421)
-        elif request.url.path.startswith("/api/") and not secrets.compare_digest(sent.encode(), token.encode()):
-            response = JSONResponse({"error": "open the address that elmo-store printed: it holds the token"}, 403)
+        elif request.url.path.startswith("/api/") and not secrets.compare_digest(
+            sent.encode(), token.encode()
+        ):
+            response = JSONResponse(
+                {"error": "open the address that elmo-store printed: it holds the token"}, 403
+            )
         else:
             response = await call_next(request)
         response.headers.update(HEADERS)
@@ -92,5 +98,7 @@ def server(service: ExplorerService, token: str, listener: socket.socket) -> uvi
     """A server for that socket; ``run(sockets=[listener])`` serves until Ctrl-C."""
     port = listener.getsockname()[1]
     hosts = frozenset({f"{HOST}:{port}", f"localhost:{port}"})
-    config = uvicorn.Config(application(service, token, hosts), log_config=None, log_level="warning", access_log=False)
+    config = uvicorn.Config(
+        application(service, token, hosts), log_config=None, log_level="warning", access_log=False
+    )
     return uvicorn.Server(config)

@@ -42,14 +42,19 @@ class ExplorerService:
         self._problem = ""
         self._own: dict[str, EmbeddedSentence] = {}  # the newest last
         self._fields = grouping_fields(store)
-        self._labels: tuple[tuple[str, str], Labels] = (("", ""), ())  # of the word and field asked for last
+        self._labels: tuple[tuple[str, str], Labels] = (
+            ("", ""),
+            (),
+        )  # of the word and field asked for last
         self._names = layer_names(store.states, self._kind)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
         self._loading.start()
 
     def _load(self) -> None:
         try:
-            self._sample = RowSample(sample_vectors(self._store, SAMPLE_ROWS // BLOCK_ROWS), self._kind)
+            self._sample = RowSample(
+                sample_vectors(self._store, SAMPLE_ROWS // BLOCK_ROWS), self._kind
+            )
         except Exception as error:  # shown on the page, which goes on without neighbours
             self._problem = f"the sample can't be read: {error}"
 
@@ -79,7 +84,10 @@ class ExplorerService:
         asked = asked.strip()
         total = self._store.manifest.sizes.sentences
         if not asked:
-            sentences = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
+            sentences = [
+                self._store.sentence(number)
+                for number in range(max(0, offset), min(offset + HITS, total))
+            ]
         elif re.fullmatch("#[0-9][0-9,]*", asked):
             sentences = [self._store.sentence(int(asked[1:].replace(",", "")))]
         elif asked.startswith("id:"):
@@ -87,7 +95,11 @@ class ExplorerService:
         else:
             hits = find(self._store, " ".join(asked.split()), max(0, offset), HITS + 1)
             return {"hits": hits[:HITS], "more": len(hits) > HITS}
-        hits = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in sentences if s.tokens or asked]
+        hits = [
+            {"number": s.index, "id": s.id, "tokens": s.tokens}
+            for s in sentences
+            if s.tokens or asked
+        ]
         return {"hits": hits, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
@@ -99,7 +111,9 @@ class ExplorerService:
             "source": sentence.source,
             "position": sentence.position,
             "tokens": sentence.tokens,
-            "fields": {name: str(value) for name, value in sentence.fields.items() if value is not None},
+            "fields": {
+                name: str(value) for name, value in sentence.fields.items() if value is not None
+            },
             "first_row": self._store.without_boundaries(sentence.span)[0],
             "norms": self._norms(sentence.read(boundaries=False)),
             "code": self._code(sentence),
@@ -122,7 +136,9 @@ class ExplorerService:
         )
         return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": code}
 
-    def neighbours(self, token: str, s: Sequence[float], by: str = "", *, layers: bool = True) -> dict[str, Any]:
+    def neighbours(
+        self, token: str, s: Sequence[float], by: str = "", *, layers: bool = True
+    ) -> dict[str, Any]:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights if there are any.
 
         ``token``: a row's number, or KEY:POSITION in an own sentence. Of layer 0, where a word is one vector, the nearest words.
@@ -143,7 +159,9 @@ class ExplorerService:
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
-    def word(self, word: str, s: Sequence[float], by: str = "", *, layers: bool = True) -> dict[str, Any]:
+    def word(
+        self, word: str, s: Sequence[float], by: str = "", *, layers: bool = True
+    ) -> dict[str, Any]:
         """A word's occurrences in the sample: a map of them by the mix with these weights, and one by each layer.
 
         At most `OCCURRENCES` of them, drawn at random, in clusters or ``by`` a field. Without ``layers`` the mix's map
@@ -155,11 +173,19 @@ class ExplorerService:
             wanted |= {name: self._alone(layer) for layer, name in enumerate(self._names)}
         labels = self._labels_of(word, by, sample, indices) if by else None
         maps = [
-            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), labels)} for name, weights in wanted.items()
+            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), labels)}
+            for name, weights in wanted.items()
         ]
         points = self._points(indices, id="id") if layers else []
         shown = labels if layers else None
-        return {"word": word, "found": found, "of": len(sample), "points": points, "labels": shown, "maps": maps}
+        return {
+            "word": word,
+            "found": found,
+            "of": len(sample),
+            "points": points,
+            "labels": shown,
+            "maps": maps,
+        }
 
     def suggest(self, word: str, by: str) -> dict[str, Any]:
         """The mix that tells a word's occurrences apart best by a field, and what is said of it.
@@ -172,10 +198,14 @@ class ExplorerService:
         rows, label = labelled(self._labels_of(word, by, sample, indices))
         alone = {name: tuple(self._alone(layer)) for layer, name in enumerate(self._names)}
         try:
-            scored = scored_mixes([sample.mixed(indices[rows], weights) for weights in alone.values()], label)
+            scored = scored_mixes(
+                [sample.mixed(indices[rows], weights) for weights in alone.values()], label
+            )
         except ValueError as error:
             raise ValueError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
-        best = max(scored, key=lambda s: (scored[s], -sum(share * share for share in s)))  # of equal ones the most even
+        best = max(
+            scored, key=lambda s: (scored[s], -sum(share * share for share in s))
+        )  # of equal ones the most even
         layer = max(alone, key=lambda name: scored.get(alone[name], 0.0))
         accuracy, single = scored[best], scored.get(alone[layer], 0.0)
         said = (
@@ -197,12 +227,17 @@ class ExplorerService:
         known = self._labels
         if known[0] != (word, by):
             tokens = sample.text.position[indices] - int(self._store.boundaries)
-            self._labels = known = ((word, by), values_at(self._store, by, sample.text.sentence[indices], tokens))
+            self._labels = known = (
+                (word, by),
+                values_at(self._store, by, sample.text.sentence[indices], tokens),
+            )
         return known[1]
 
     def _check_field(self, by: str) -> None:
         if by and by not in self._fields:
-            raise ValueError(f"no groups can be made by {by!r}: there is {', '.join(self._fields) or 'no field'}")
+            raise ValueError(
+                f"no groups can be made by {by!r}: there is {', '.join(self._fields) or 'no field'}"
+            )
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
@@ -225,25 +260,45 @@ class ExplorerService:
             raise ValueError(f"there is no token {token[:40]}") from error
 
     def _weights(self, s: Sequence[float]) -> list[float]:
-        if len(s) != len(self._names) or not all(np.isfinite(share) and share >= 0 for share in s) or sum(s) <= 0:
+        if (
+            len(s) != len(self._names)
+            or not all(np.isfinite(share) and share >= 0 for share in s)
+            or sum(s) <= 0
+        ):
             raise ValueError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
         return [float(share) / float(sum(s)) for share in s]
 
     def _shown(self, indices: Int, cosines: Float, by: str) -> list[dict[str, Any]]:
         points = self._points(indices, **({"label": by} if by else {}))
-        return [{"cosine": cosine, **point} for cosine, point in zip(cosines.tolist(), points, strict=True)]
+        return [
+            {"cosine": cosine, **point}
+            for cosine, point in zip(cosines.tolist(), points, strict=True)
+        ]
 
     def _points(self, indices: Int, **columns: str) -> list[dict[str, Any]]:
         """Tokens of the sample in their context; ``columns``: of the store, by the names that their values get."""
         text, points = self._ready().text, list[dict[str, Any]]()
         for index in indices.tolist():
             before, word, after = text.context(index, CONTEXT)
-            row, number, position = (int(column[index]) for column in (text.row, text.sentence, text.position))
+            row, number, position = (
+                int(column[index]) for column in (text.row, text.sentence, text.position)
+            )
             token = position - int(self._store.boundaries)
-            points.append({"row": row, "sentence": number, "token": token, "before": before, "word": word, "after": after})
+            points.append(
+                {
+                    "row": row,
+                    "sentence": number,
+                    "token": token,
+                    "before": before,
+                    "word": word,
+                    "after": after,
+                }
+            )
         sentences, tokens = ([point[name] for point in points] for name in ("sentence", "token"))
         for name, column in columns.items():
-            for point, value in zip(points, values_at(self._store, column, sentences, tokens), strict=True):
+            for point, value in zip(
+                points, values_at(self._store, column, sentences, tokens), strict=True
+            ):
                 point[name] = value
         return points
 
@@ -255,7 +310,9 @@ class ExplorerService:
     def _opening(self) -> str:
         """Code that opens this store, from wherever it is run."""
         root = self._store.root
-        version = f", version={self._store.version.number}" if isinstance(self._store, Collection) else ""
+        version = (
+            f", version={self._store.version.number}" if isinstance(self._store, Collection) else ""
+        )
         return f"import elmo_store\n\nstore = elmo_store.open({root.path() if root.is_local else root.url()!r}{version})"
 
     def _code(self, sentence: Sentence) -> str:
@@ -275,16 +332,26 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
     if manifest.kind != "states":
         raise ValueError("a mixed store holds no states to compare with")
     if len(text) > OWN_CHARACTERS:
-        raise ValueError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
+        raise ValueError(
+            f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}"
+        )
     try:
         from model.files.registry import local_spec
 
         where = model or local_spec(manifest.model.name)
-        embedder = loaded_model(where, precision=manifest.precision, start_state=manifest.start_state.kind, device="cpu")
-    except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
-        raise ValueError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
+        embedder = loaded_model(
+            where, precision=manifest.precision, start_state=manifest.start_state.kind, device="cpu"
+        )
+    except (
+        Exception
+    ) as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
+        raise ValueError(
+            f"the store's model {manifest.model.name} can't be loaded here: {error}"
+        ) from error
     if embedder.fingerprint != manifest.model.fingerprint:
-        raise ValueError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
+        raise ValueError(
+            f"the model {model or manifest.model.name} of this machine is not the one that made the store"
+        )
     tokens = tokenised(text, "ptb")
     if not tokens:
         raise ValueError("there are no words in it")

@@ -35,7 +35,15 @@ from pipeline.runners.beam_options import ends_with_command, is_local
 from pipeline.runners.flink import address_of
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import Spread, spread
-from transforms.stages.derive import BEGUN, PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
+from transforms.stages.derive import (
+    BEGUN,
+    PARTS,
+    SHARDS,
+    SHARDS_PER_TASK,
+    DeriveShards,
+    plan_derived,
+    put_texts,
+)
 from transforms.stages.finish import finish_store, left_to_do
 
 
@@ -51,43 +59,71 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         self._resumed = resumed
 
     def expand(self, begin: PBegin) -> PCollection[bool]:
-        plan = beam.FlatMap(plan_derived, *self._ends, self._resumed).with_outputs(PARTS, SHARDS, BEGUN)
+        plan = beam.FlatMap(plan_derived, *self._ends, self._resumed).with_outputs(
+            PARTS, SHARDS, BEGUN
+        )
         tasks = begin | beam.Impulse() | "Plan" >> plan
         copied = tasks[PARTS] | "Parts" >> spread(put_texts, *self._ends)
         shards = tasks[SHARDS]
         if self._resumed:
             shards |= "Done" >> spread(left_to_do, self._ends[1], SHARDS_PER_TASK, flat=True)
-        derived = shards | "Spread shards" >> Spread() | "Derive" >> beam.ParDo(DeriveShards(*self._ends))
-        return (tasks[BEGUN], copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._ends[1])
+        derived = (
+            shards | "Spread shards" >> Spread() | "Derive" >> beam.ParDo(DeriveShards(*self._ends))
+        )
+        return (
+            (tasks[BEGUN], copied, derived)
+            | "All results" >> beam.Flatten()
+            | "Finish" >> finish_store(self._ends[1])
+        )
 
 
-def run_job(args: argparse.Namespace, manifest_of: Callable[[argparse.Namespace, Store], Manifest]) -> Exit:
+def run_job(
+    args: argparse.Namespace, manifest_of: Callable[[argparse.Namespace, Store], Manifest]
+) -> Exit:
     """Check, take the lease, put the job's start into the output, run. CommandError for what never began.
 
     ``manifest_of``: `mixed_manifest` or `converted_manifest`, by the command of ``args``.
     """
     waits = not args.no_wait
-    source, target = open_store(args.source, args.storage_options), reached(args.output, args.storage_options, "output")
+    source, target = (
+        open_store(args.source, args.storage_options),
+        reached(args.output, args.storage_options, "output"),
+    )
     with opened(args.beam_args, wait=waits) as runner:
-        ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
+        ends = [
+            Location("source", args.source, args.storage_options),
+            Location("output", args.output, args.storage_options),
+        ]
         check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(args, source)
-        terms = LeaseTerms(is_local(runner), ends_with_command(runner), waits, args.take_over, address_of(runner))
+        terms = LeaseTerms(
+            is_local(runner), ends_with_command(runner), waits, args.take_over, address_of(runner)
+        )
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
             own = owned(target, holder.run)
             write_manifest(own, manifest)
             own.put(START_STATE, source.held()[0].store.root.get(START_STATE))
-            own.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source, CollectionReader) else source.root.get(INPUTS))
+            own.put(
+                INPUTS,
+                encode_inputs(inputs_of(source))
+                if isinstance(source, CollectionReader)
+                else source.root.get(INPUTS),
+            )
             put_start(own, n_pieces=0, waits=waits)
             workers_root = owned(target, holder.run, Process.here() if terms.local else None)
             return DeriveStore(source, workers_root, resumed=earlier is not None)
 
         def attempt() -> Exit | None:
-            holder, transform = claim(target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite)
+            holder, transform = claim(
+                target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite
+            )
             if holder is None:
                 return complete_already(target, quiet=args.quiet)
-            return run_to_end(Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits), transform)
+            return run_to_end(
+                Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits),
+                transform,
+            )
 
         code = attempt()
         code = attempt() if code is None else code
@@ -99,8 +135,13 @@ def mixed_manifest(args: argparse.Namespace, source: Store) -> Manifest:
     manifest, source_sha256 = _source_manifest(source)
     if manifest.kind != "states":
         origin = manifest.mix.source if manifest.mix else "unknown"
-        raise CommandError(Exit.BAD_LOCATION, f"{source.url} is a mixed store: mix the store that it came from, {origin}")
-    weight_sets = read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
+        raise CommandError(
+            Exit.BAD_LOCATION,
+            f"{source.url} is a mixed store: mix the store that it came from, {origin}",
+        )
+    weight_sets = read_weight_sets(
+        args.weights, args.storage_options if "://" in args.weights else None
+    )
     try:
         check_layers(weight_sets, n_layers(manifest.states))
     except WeightSetError as error:
@@ -109,7 +150,11 @@ def mixed_manifest(args: argparse.Namespace, source: Store) -> Manifest:
         raise CommandError(Exit.BAD_LOCATION, f"{source.url}: {error}") from error
     sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
     # Where the source stands makes no two mix jobs different.
-    job = {"source_sha256": source_sha256, "weights": json.dumps(sets, sort_keys=True), "layer_norm": args.layer_norm}
+    job = {
+        "source_sha256": source_sha256,
+        "weights": json.dumps(sets, sort_keys=True),
+        "layer_norm": args.layer_norm,
+    }
     return _output_manifest(
         args,
         manifest,
@@ -127,7 +172,9 @@ def converted_manifest(args: argparse.Namespace, source: Store) -> Manifest:
     states = chosen_states(args.states, manifest.states, source.url)
     mix = manifest.mix
     if mix is not None:
-        mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
+        mix = replace(
+            mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states)
+        )
     checksum = args.checksum or manifest.checksum
     # The source's job stays, so that --recompute knows how the states were computed.
     job = {
@@ -144,12 +191,16 @@ def _source_manifest(source: Store) -> tuple[Manifest, str]:
     """The manifest of the store to read, and the SHA-256 of its bytes."""
     if isinstance(source, CollectionReader):
         collected = source.manifest
-        as_one = begun(collected, collected.sizes, input=replace(collected.input, files=len(inputs_of(source))))
+        as_one = begun(
+            collected, collected.sizes, input=replace(collected.input, files=len(inputs_of(source)))
+        )
         return as_one, str(collected.to_json()["sha256"])
     return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
 
 
-def _output_manifest(args: argparse.Namespace, source: Manifest, job: Mapping[str, Any], **changes: Any) -> Manifest:
+def _output_manifest(
+    args: argparse.Namespace, source: Manifest, job: Mapping[str, Any], **changes: Any
+) -> Manifest:
     """The manifest of the output, incomplete: the source's, but for what the options and ``changes`` say.
 
     ``job``: what makes two jobs different, beside how numbers are written. CommandError for names that an int8 store can't have.

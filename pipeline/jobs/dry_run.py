@@ -57,8 +57,16 @@ def _first_lines(source: Input) -> Iterator[str]:
         name = planned.url
         stream, records = open_split(split, source.settings, source.storage_options)
         for record in records:
-            position = record.position + positions[name] if record.ordinal < 0 else record.ordinal + ordinals[name]
-            shown = " ".join(record.tokens) if isinstance(record, ReadSentence) else f"REFUSED: {record.reason}: {record.raw}"
+            position = (
+                record.position + positions[name]
+                if record.ordinal < 0
+                else record.ordinal + ordinals[name]
+            )
+            shown = (
+                " ".join(record.tokens)
+                if isinstance(record, ReadSentence)
+                else f"REFUSED: {record.reason}: {record.raw}"
+            )
             yield f"{in_line(sentence_id(record.id, name, position, record.within))}\t{in_line(shown)}"
         positions[name] += stream.n_positions
         ordinals[name] += stream.n_ordinals
@@ -78,17 +86,29 @@ def dry_run(options: EmbedOptions) -> Exit:
 
 
 def _lines(
-    options: EmbedOptions, model: BiLMOptions, sample: Counter[str], seconds: float, input_bytes: int, rate: float
+    options: EmbedOptions,
+    model: BiLMOptions,
+    sample: Counter[str],
+    seconds: float,
+    input_bytes: int,
+    rate: float,
 ) -> Iterator[str]:
     """What a job on ``input_bytes`` bytes (as stored) comes to, by a sample that took so many seconds to read.
 
     ``rate``: tokens a second, 0 where none is known.
     """
-    factor, workers = input_bytes / sample["bytes"] if sample["bytes"] else 1.0, options.workers or 1
+    factor, workers = (
+        input_bytes / sample["bytes"] if sample["bytes"] else 1.0,
+        options.workers or 1,
+    )
     n_tokens = round(sample["tokens"] * factor)
-    n_rows = n_tokens + (2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0)
+    n_rows = n_tokens + (
+        2 * round((sample["sentences"] - sample["rejected"]) * factor) if options.boundaries else 0
+    )
     states = chosen_states(options.states, state_names(model.n_layers), "the model")
-    stored = row_bytes(options.dtype, len(states), model.projection_dim) * len(STORES[options.store])
+    stored = row_bytes(options.dtype, len(states), model.projection_dim) * len(
+        STORES[options.store]
+    )
     store_bytes = round(n_rows * stored * OVERHEAD)
     refused = f"{quantity(sample['rejected'], 'record')} refused"
     text = f"{quantity(sample['sentences'], 'sentence')}, {quantity(sample['tokens'], 'token')}, {refused}"
@@ -112,8 +132,14 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     engine = {name: getattr(here, name) for name in ("device", "precision", "threads")}
     model = LoadedModel(options.model, "zero", **engine)
     splits = source.readable_here()
-    records = chain.from_iterable(open_split(split, source.settings, source.storage_options)[1] for split in splits)
-    sentences = [record.tokens for record in islice(records, MEASURED_SENTENCES) if isinstance(record, ReadSentence)]
+    records = chain.from_iterable(
+        open_split(split, source.settings, source.storage_options)[1] for split in splits
+    )
+    sentences = [
+        record.tokens
+        for record in islice(records, MEASURED_SENTENCES)
+        if isinstance(record, ReadSentence)
+    ]
     model.embed(sentences[:1], "float16")  # what is packed or compiled at first
     began = time.perf_counter()
     model.embed(sentences, "float16")

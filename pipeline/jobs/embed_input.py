@@ -59,7 +59,9 @@ class Input:
 def opened_input(options: EmbedOptions) -> Iterator[Input]:
     """The input of a job, within the block. CommandError if no format of it uses an option, and for every InputError within."""
     with ExitStack() as stack:
-        spooled = stack.enter_context(scratch_folder()) / "stdin" if STDIN in options.inputs else None
+        spooled = (
+            stack.enter_context(scratch_folder()) / "stdin" if STDIN in options.inputs else None
+        )
         try:
             source = _listed(options) if spooled is None else _from_stdin(options, spooled)
             for problem in unused_options(options, (split.format for split in source.splits)):
@@ -71,21 +73,39 @@ def opened_input(options: EmbedOptions) -> Iterator[Input]:
 
 
 def _listed(options: EmbedOptions) -> Input:
-    settings, storage_options = ReadSettings(**options.read_settings()), options.input_storage_options
+    settings, storage_options = (
+        ReadSettings(**options.read_settings()),
+        options.input_storage_options,
+    )
     # A folder of the input may hold the output.
     exclude = [Location("output", options.place, options.storage_options)] if options.place else []
-    splits = plan_splits(options.inputs, options.input_format, settings, storage_options=storage_options, exclude=exclude)
+    splits = plan_splits(
+        options.inputs,
+        options.input_format,
+        settings,
+        storage_options=storage_options,
+        exclude=exclude,
+    )
     return Input(splits, settings, storage_options)
 
 
 def _with_fields(source: Input, options: EmbedOptions) -> Input:
     """The input, its settings with the fields that are to be kept, whose types are told: a wrong guess must be seen."""
     names, types, every = options.kept_fields
-    fields = _fields_of_collection(options) if any(split.format in ROWS for split in source.splits) else ()
+    fields = (
+        _fields_of_collection(options)
+        if any(split.format in ROWS for split in source.splits)
+        else ()
+    )
     if not fields and not names and not every:
         return source
     fields = fields or find_fields(
-        source.readable_here(), source.settings, names, every=every, types=types, storage_options=source.storage_options
+        source.readable_here(),
+        source.settings,
+        names,
+        every=every,
+        types=types,
+        storage_options=source.storage_options,
     )
     if not options.quiet:
         told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
@@ -100,7 +120,10 @@ def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
     with suppress(StoreError, OSError, ValueError):  # told when the job is to begin
         version = newest(Root(options.into, options.storage_options)) if options.into else None
     fields = () if version is None else version.store.fields
-    columns, kinds = {field.field: field.name for field in fields}, {field.field: field.type for field in fields}
+    columns, kinds = (
+        {field.field: field.name for field in fields},
+        {field.field: field.type for field in fields},
+    )
     same = names.items() <= columns.items() and types.items() <= kinds.items()
     return fields if same and (every or len(names) in (0, len(columns))) else ()
 
@@ -108,10 +131,16 @@ def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
 def _from_stdin(options: EmbedOptions, path: Path) -> Input:
     """Standard input as one split, its bytes in a file at ``path``."""
     if len(options.inputs) > 1:
-        raise CommandError(Exit.BAD_USAGE, "- (standard input) can't be combined with files: name files, or pipe all of them in")
+        raise CommandError(
+            Exit.BAD_USAGE,
+            "- (standard input) can't be combined with files: name files, or pipe all of them in",
+        )
     kind, settings = options.input_format, ReadSettings(**options.read_settings())
     if kind == "parquet":
-        raise CommandError(Exit.BAD_USAGE, "Parquet can't be read from standard input, its end comes first: write it to a file")
+        raise CommandError(
+            Exit.BAD_USAGE,
+            "Parquet can't be read from standard input, its end comes first: write it to a file",
+        )
     digest = hashlib.sha256()
     with path.open("wb") as file:
         while data := sys.stdin.buffer.read(1 << 20):
@@ -119,5 +148,7 @@ def _from_stdin(options: EmbedOptions, path: Path) -> Input:
             file.write(data)
         identity = FileIdentity(file.tell(), f"sha256={digest.hexdigest()}")
     (spooled,) = plan_splits([str(path)], kind, settings, range_bytes=sys.maxsize)
-    piped = msgspec.structs.replace(spooled, url="stdin", identity=identity, guessed=False, piped=True)
+    piped = msgspec.structs.replace(
+        spooled, url="stdin", identity=identity, guessed=False, piped=True
+    )
     return Input([piped], settings, options.input_storage_options, spooled)

@@ -29,9 +29,23 @@ from pipeline.cli.locations import reached
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.model_loading import JobModel, loading_model, start_state_of
 from pipeline.jobs.output import LeaseTerms, claim, put_start
-from pipeline.jobs.preflight import SKIP_VERSION, StorePlace, check_reach, decided, new_manifest, place_of
+from pipeline.jobs.preflight import (
+    SKIP_VERSION,
+    StorePlace,
+    check_reach,
+    decided,
+    new_manifest,
+    place_of,
+)
 from pipeline.jobs.spec import EmbedOptions
-from pipeline.runners.beam_options import ENGINES, cores, ends_with_command, is_local, n_workers, runner_name
+from pipeline.runners.beam_options import (
+    ENGINES,
+    cores,
+    ends_with_command,
+    is_local,
+    n_workers,
+    runner_name,
+)
 from pipeline.runners.flink import address_of
 from transforms.inputs.records import describe_files
 from transforms.runtime.owner import owned
@@ -52,7 +66,9 @@ CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
 CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 1 << 20, 4 << 30
 CUDA_WRITERS = 8
 BYTES_FOR_PROCESSES = 8 << 20  # a few seconds of reading, as long as processes take to start
-MOST_READERS = 16  # processes that read and tokenise, of 227 MB each: beside the model they fit into 8 GiB
+MOST_READERS = (
+    16  # processes that read and tokenise, of 227 MB each: beside the model they fit into 8 GiB
+)
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
@@ -68,15 +84,28 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         job = self._job
         root = job.root
         tasks = begin | beam.Impulse() | "List tasks" >> beam.FlatMap(lambda _: listed_tasks(root))
-        read = tasks | "Text" >> tokenise_tasks(root, job.read, job.input_storage_options, processes=job.read_processes)
-        settings = (root, job.read, job.shards_per_call, job.workers, job.resumed, job.max_reject_rate)
+        read = tasks | "Text" >> tokenise_tasks(
+            root, job.read, job.input_storage_options, processes=job.read_processes
+        )
+        settings = (
+            root,
+            job.read,
+            job.shards_per_call,
+            job.workers,
+            job.resumed,
+            job.max_reject_rate,
+        )
         planned = read | "Plan" >> gathered(plan_job, *settings, outputs=(NUMBER, SHARDS, BEGUN))
         shards = planned[SHARDS]
         if job.resumed:
             shards |= "Done" >> spread(left_to_do, root, job.shards_per_call, flat=True)
         numbered = planned[NUMBER] | "Number" >> spread(number_parts, root)
         embedded = shards | "Shards" >> embed_shards(job)
-        indexed = numbered | "All numbered" >> gathered(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
+        indexed = (
+            numbered
+            | "All numbered" >> gathered(runs_to_do, root)
+            | "Ids" >> spread(merge_ids, root)
+        )
         outcomes = (planned[BEGUN], numbered, indexed, embedded)
         return outcomes | "All results" >> beam.Flatten() | "Finish" >> finish_store(root)
 
@@ -95,7 +124,9 @@ class BegunJob:
     holder: LeaseHolder | None = None
 
 
-def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: Callable[[], JobModel] | None = None) -> BegunJob:
+def begin_job(
+    options: EmbedOptions, runner: PipelineOptions, loading: Callable[[], JobModel] | None = None
+) -> BegunJob:
     """Check everything that can be checked before the work, take the lease, and put the job's start into the store.
 
     ``runner``: Beam's options; ``loading``: the job's model where its loading began earlier.
@@ -103,21 +134,33 @@ def begin_job(options: EmbedOptions, runner: PipelineOptions, loading: Callable[
     """
     loading = loading or loading_model(options.model, options.start_state)
     output = Location("output", options.place, options.storage_options)
-    inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
+    inputs = [
+        Location("input", url, options.input_storage_options)
+        for url in options.inputs
+        if url != STDIN
+    ]
     check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
     root = reached(output.url, output.storage_options, "output")
     with opened_input(options) as source:
         urls = () if source.stdin else (split.url for split in source.splits)
-        check_outside(output, "input", urls, source.storage_options)  # a link in a folder may hide that one lies in the output
+        check_outside(
+            output, "input", urls, source.storage_options
+        )  # a link in a folder may hide that one lies in the output
         place, asked = open_job(options, runner, root, source, loading())
         if place.is_done:
             return BegunJob(place.root, place.manifest)
         terms = LeaseTerms(
-            is_local(runner), ends_with_command(runner), not options.no_wait, options.take_over, address_of(runner)
+            is_local(runner),
+            ends_with_command(runner),
+            not options.no_wait,
+            options.take_over,
+            address_of(runner),
         )
         start = partial(_put_start, place, asked, source, terms)
         files = describe_files(source.splits)
-        holder, job = claim(place.root, terms, place.manifest, files, start, overwrite=options.overwrite)
+        holder, job = claim(
+            place.root, terms, place.manifest, files, start, overwrite=options.overwrite
+        )
         return BegunJob(place.root, place.manifest, job, holder)
 
 
@@ -131,7 +174,12 @@ def open_job(
 
 
 def _put_start(
-    place: StorePlace, asked: Job, source: Input, terms: LeaseTerms, holder: LeaseHolder, earlier: Manifest | None
+    place: StorePlace,
+    asked: Job,
+    source: Input,
+    terms: LeaseTerms,
+    holder: LeaseHolder,
+    earlier: Manifest | None,
 ) -> Job:
     """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks.
 
@@ -144,7 +192,9 @@ def _put_start(
             earlier_state = start_state_of(place.root)
             state = earlier_state if earlier_state.sha256 == earlier.start_state.sha256 else state
     root = owned(place.root, holder.run, Process.here() if terms.local else None)
-    job = replace(asked, root=root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None)
+    job = replace(
+        asked, root=root, run_id=holder.run, start_sha256=state.sha256, resumed=earlier is not None
+    )
     write_manifest(root, replace(manifest, start_state=StartStateInfo(state.kind, state.sha256)))
     root.put(START_STATE, state.to_bytes())
     if not terms.local and root.size(MODEL) is None:
@@ -154,7 +204,9 @@ def _put_start(
     write_tasks(root, tasks)
     source.put_stdin(root)
     root.remove_tree(BAD)  # of an earlier run
-    if job.device != "cpu" and not marked(root, layout.SHARDS):  # nothing is bound to what a worker said it has
+    if job.device != "cpu" and not marked(
+        root, layout.SHARDS
+    ):  # nothing is bound to what a worker said it has
         root.remove(DEVICE)
     put_start(root, n_pieces=len(tasks), waits=terms.waits)
     if terms.local and job.workers == 1:
@@ -168,7 +220,9 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, so
     A GPU gets larger calls: thousands of lanes, and more threads to write what it computes.
     """
     cuda, manifest = options.device == "cuda", place.manifest
-    call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
+    call_rows, call_bytes = (
+        (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
+    )
     workers = n_workers(runner)
     in_one_process = is_local(runner) and workers == 1
     weight_bytes = sum(tensor.nbytes for tensor in place.model.weights.tensors.values())
@@ -191,11 +245,17 @@ def job_of(options: EmbedOptions, runner: PipelineOptions, place: StorePlace, so
         ),
         model=options.model,
         device=options.device,
-        hints=resource_hints(runner, weight_bytes, call_bytes, options.accelerator if cuda else None),
+        hints=resource_hints(
+            runner, weight_bytes, call_bytes, options.accelerator if cuda else None
+        ),
         workers=workers,
         writers=CUDA_WRITERS if cuda else 1,
         shards_per_call=shards_per_call(
-            manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
+            manifest.shard_rows,
+            manifest.row_bytes,
+            most_rows=call_rows,
+            most_bytes=call_bytes,
+            most=SHARDS_PER_TASK,
         ),
         known=place.known,
         input_storage_options=source.storage_options,
@@ -209,14 +269,18 @@ def read_processes(input_bytes: int) -> int:
     return min(cores(), MOST_READERS) if input_bytes >= BYTES_FOR_PROCESSES else 1
 
 
-def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None) -> dict[str, str]:
+def resource_hints(
+    options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None
+) -> dict[str, str]:
     """Beam's resource hints for the stage that embeds, empty for runners that don't read them.
 
     There they would do harm: a stage with hints has an environment of its own, so a second worker process on every machine.
     """
     if is_local(options) or runner_name(options) in ENGINES:
         return {}
-    worker_bytes = LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes  # the weights as loaded and as packed, two calls
+    worker_bytes = (
+        LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes
+    )  # the weights as loaded and as packed, two calls
     hints = {"min_ram": f"{math.ceil(worker_bytes / 1e9)}GB"}
     if accelerator is not None:
         hints["accelerator"] = accelerator

@@ -27,7 +27,14 @@ from elmo_store.format.markers import marked
 from elmo_store.reading.opening import REPLACE_SECONDS
 from elmo_store.storage import lease
 from elmo_store.storage.failures import retry
-from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease, LeaseHolder
+from elmo_store.storage.lease import (
+    LEASE,
+    LEASES,
+    LOCAL_PATIENCE_SECONDS,
+    Heartbeats,
+    Lease,
+    LeaseHolder,
+)
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import say
@@ -39,7 +46,16 @@ from transforms.runtime.work import PLAN, PROBLEM, REFUSED, START
 # How long a run may be silent before another one may begin: a command that waits says something every 10 s, workers of an engine
 # when they write; an engine may take its time to start any.
 ENGINE_PATIENCE_SECONDS, LEFT_PATIENCE_SECONDS = 120.0, 900.0
-PACKAGES = ("elmo-store", "apache-beam", "torch", "numpy", "pyarrow", "zarr", "nltk", "safetensors")  # that bytes depend on
+PACKAGES = (
+    "elmo-store",
+    "apache-beam",
+    "torch",
+    "numpy",
+    "pyarrow",
+    "zarr",
+    "nltk",
+    "safetensors",
+)  # that bytes depend on
 FILES_SHOWN = 5
 MAX_OUTAGE_SECONDS = 300.0  # of the storage, then an engine's job is cancelled
 T = TypeVar("T")
@@ -78,14 +94,19 @@ def clear(root: Root) -> None:
             return
         if not root.is_local:
             own = lease.read_lease(root)
-            counted = own.since + lease.look_seconds(root) if own else 0.0  # till then what workers of a run before saw may count
+            counted = (
+                own.since + lease.look_seconds(root) if own else 0.0
+            )  # till then what workers of a run before saw may count
             # Readers may have looked just before, too: see elmo_store.reading.opening.
             time.sleep(max(REPLACE_SECONDS, counted - time.time()))
         root.remove(*[rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
         for folder in FOLDERS:  # one that was killed here before left empty ones
             root.remove_empty(folder)
     except Exception as error:  # filesystems raise what they like
-        raise CommandError(Exit.BAD_LOCATION, f"the store at {root} can't be removed: {type(error).__name__}: {error}") from error
+        raise CommandError(
+            Exit.BAD_LOCATION,
+            f"the store at {root} can't be removed: {type(error).__name__}: {error}",
+        ) from error
 
 
 def problem_of(root: Root) -> dict[str, Any]:
@@ -93,7 +114,9 @@ def problem_of(root: Root) -> dict[str, Any]:
     return noted(root, PROBLEM) or {}
 
 
-def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> bool:
+def is_same_job(
+    root: Root, existing: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]
+) -> bool:
     """Whether the job on the output is the one that is asked for; False if it is another one that may be replaced.
 
     JobMismatchError with both sides, field by field, for another one.
@@ -102,16 +125,24 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
     was read of unchanged files is used, the rest is read anew. ``files``: of the input as it is now.
     """
     different = differences(existing, now)
-    mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
+    mended = all(
+        name == "input" or (name, change) == ("on_bad_file", ("stop", "reject"))
+        for name, change in different.items()
+    )
     if mended and different and not existing.complete and not marked(root, SHARDS):
         return True
-    if different and not existing.complete and problem_of(root).get("kind") == REFUSED:  # of its input
+    if (
+        different and not existing.complete and problem_of(root).get("kind") == REFUSED
+    ):  # of its input
         return False
     if "input" in different:
         recorded: list[dict[str, Any]] = []
         with suppress(StoreError):
             recorded = read_inputs(root)
-        left, right = ({f"file {file['url']}": _described(file) for file in listed} for listed in (recorded, files))
+        left, right = (
+            {f"file {file['url']}": _described(file) for file in listed}
+            for listed in (recorded, files)
+        )
         different |= islice(_different(left, right).items(), FILES_SHOWN)
     if "model" in different:
         different["model name"] = (existing.model.name, now.model.name)
@@ -132,7 +163,11 @@ def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]
 
 def _different(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     pairs = {name: (left.get(name), right.get(name)) for name in sorted({*left, *right})}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and pair not in ((None, False), (False, None))}
+    return {
+        name: pair
+        for name, pair in pairs.items()
+        if pair[0] != pair[1] and pair not in ((None, False), (False, None))
+    }
 
 
 def _described(file: Mapping[str, Any]) -> str:
@@ -147,7 +182,9 @@ class LeaseTerms:
     alone: bool  # nothing of the job goes on without this command
     waits: bool  # this process stays until the job ends
     take_over: bool  # push another run aside
-    flink: str | None = None  # address of the Flink that the job goes to; what an output says of a Flink is believed of it alone
+    flink: str | None = (
+        None  # address of the Flink that the job goes to; what an output says of a Flink is believed of it alone
+    )
 
     def is_ours(self, heard: Heartbeats) -> bool:
         """Whether the job that an output's heartbeats name is on the Flink that this one goes to."""
@@ -159,12 +196,20 @@ def put_start(root: Root, *, n_pieces: int, waits: bool) -> None:
     root.remove_tree(ENDED)
     for name in (PLAN, PROBLEM):
         root.remove(name)
-    root.put_json(START, {"run": run_name(root), "started": time.time(), "n_pieces": n_pieces, "waits": waits})
+    root.put_json(
+        START, {"run": run_name(root), "started": time.time(), "n_pieces": n_pieces, "waits": waits}
+    )
 
 
 def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
     """The lease for a new run. LeaseHeldError if another one has it."""
-    patience = LOCAL_PATIENCE_SECONDS if terms.alone else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
+    patience = (
+        LOCAL_PATIENCE_SECONDS
+        if terms.alone
+        else ENGINE_PATIENCE_SECONDS
+        if terms.waits
+        else LEFT_PATIENCE_SECONDS
+    )
     try:
         before = lease.read_lease(root)
         heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
@@ -176,7 +221,9 @@ def take_lease(root: Root, terms: LeaseTerms) -> LeaseHolder:
         raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
     cancelled = False
     with suppress(CommandError, OSError):  # a Flink that does not answer
-        cancelled = terms.flink is not None and terms.is_ours(heard) and cancel(terms.flink, heard.job)
+        cancelled = (
+            terms.flink is not None and terms.is_ours(heard) and cancel(terms.flink, heard.job)
+        )
     if cancelled:
         # Its workers would fail, and be tried again, until it gives up.
         say(f"cancelled job {heard.job} of the run before")
@@ -218,7 +265,11 @@ def claim(
 
     def look() -> Manifest | None:
         existing = standing(root, overwrite=overwrite)
-        return existing if existing is not None and is_same_job(root, existing, manifest, files) else None
+        return (
+            existing
+            if existing is not None and is_same_job(root, existing, manifest, files)
+            else None
+        )
 
     existing = look()
     if existing is not None and existing.complete:
@@ -247,7 +298,9 @@ def _writing(root: Root) -> Iterator[None]:
     CommandError if the output can't be written.
     """
     path = Path(root.path())
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()] if root.is_local else []
+    missing = (
+        [folder for folder in (path, *path.parents) if not folder.exists()] if root.is_local else []
+    )
     try:
         yield
     except BaseException as error:
@@ -255,7 +308,9 @@ def _writing(root: Root) -> Iterator[None]:
             for folder in missing:
                 folder.rmdir()
         if isinstance(error, OSError):
-            raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+            raise CommandError(
+                Exit.BAD_LOCATION, f"the output {root} can't be written: {error}"
+            ) from error
         raise
 
 
@@ -264,7 +319,9 @@ def tidy(root: Root) -> None:
 
     Nothing happens where nothing is left, and in a place that can only be read.
     """
-    own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
+    own = Lease.of_this_process(
+        uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS
+    )
 
     def remove() -> None:
         root.sweep()
@@ -275,11 +332,15 @@ def tidy(root: Root) -> None:
             lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
             root.remove_tree(WORK)
-            root.remove(*[rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
+            root.remove(
+                *[rel for rel in root.list(LEASES) if rel != LEASE]
+            )  # heartbeats of the dead
             root.sweep(LEASES)
         lease.release(root, own.run)
 
-    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
+    with suppress(
+        OSError, StoreError
+    ):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
         retry(remove, local=root.is_local)
 
 

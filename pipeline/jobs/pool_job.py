@@ -26,7 +26,9 @@ def make_on_worker(task: FileTask, source: Store) -> None:
     retry(partial(make_file, task, source), local=source.root.is_local and task.scratch.is_local)
 
 
-def on_runner(options: PipelineOptions, source: Store, tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
+def on_runner(
+    options: PipelineOptions, source: Store, tasks: Sequence[FileTask], count: Callable[[], None]
+) -> None:
     """`elmo_store.exports.job.Workers` on the runner that ``options`` name. CommandError if it fails."""
     output = tasks[0].scratch
 

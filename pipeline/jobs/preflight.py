@@ -42,7 +42,9 @@ class StorePlace:
     is_done: bool = False  # the same job wrote the store before
 
 
-def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool) -> None:
+def check_reach(
+    options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool
+) -> None:
     """CommandError for a location that the runner's workers can't reach.
 
     ``shared_disk``: the user says that every worker sees local paths as this machine does.
@@ -67,13 +69,22 @@ def decided(options: EmbedOptions, runner: PipelineOptions | None = None) -> Emb
     if runner is None or is_local(runner):
         device = device_here(options.device)
         check_precision(options.precision, device)
-    elif options.device == "auto":  # nothing steers an engine's bundles to machines of a kind, and a job's shards come from one
+    elif (
+        options.device == "auto"
+    ):  # nothing steers an engine's bundles to machines of a kind, and a job's shards come from one
         device, name = "cpu", runner_name(runner)
-        _LOG.warning("--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda", name)
+        _LOG.warning(
+            "--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda",
+            name,
+        )
     else:
         device = options.device
     chosen = "tf32" if device == "cuda" else "float32"
-    return replace(options, device=device, precision=chosen if options.precision == "auto" else options.precision)
+    return replace(
+        options,
+        device=device,
+        precision=chosen if options.precision == "auto" else options.precision,
+    )
 
 
 def device_here(asked: str) -> str:
@@ -85,7 +96,9 @@ def device_here(asked: str) -> str:
     if torch.cuda.is_available():
         return "cuda"
     if asked == "cuda":
-        raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch finds no GPU on this machine; take auto or cpu")
+        raise CommandError(
+            Exit.BAD_USAGE, "--device cuda: PyTorch finds no GPU on this machine; take auto or cpu"
+        )
     return "cpu"
 
 
@@ -119,7 +132,10 @@ def chosen_states(asked: str | None, every: Sequence[str], where: str) -> tuple[
     names = every if asked is None else [name.strip() for name in asked.split(",")]
     chosen = tuple(name for name in every if name in names)
     if len(chosen) < len(names):
-        raise CommandError(Exit.BAD_USAGE, f"--states {asked}: {where} has {', '.join(every)}: name some of them, each once")
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"--states {asked}: {where} has {', '.join(every)}: name some of them, each once",
+        )
     return chosen
 
 
@@ -130,9 +146,17 @@ def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manif
     tokenizer = ", ".join(dict.fromkeys(describe(read, form) for form in formats))
     states = chosen_states(options.states, state_names(weights.options.n_layers), "the model")
     job = options.job_fields()
-    job |= {name: value for name, value in asdict(read).items() if name in job}  # the reader's defaults too
-    job["keep_fields"] = job["keep_fields"] or ",".join(field.asked for field in read.fields) or None  # the collection's
-    job |= {"model": weights.fingerprint, "input": input_fingerprint(splits), "tokenizer": tokenizer}
+    job |= {
+        name: value for name, value in asdict(read).items() if name in job
+    }  # the reader's defaults too
+    job["keep_fields"] = (
+        job["keep_fields"] or ",".join(field.asked for field in read.fields) or None
+    )  # the collection's
+    job |= {
+        "model": weights.fingerprint,
+        "input": input_fingerprint(splits),
+        "tokenizer": tokenizer,
+    }
     job |= {"states": ",".join(states), "cell": resolve_cell(options.device)}
     return Manifest(
         kind="states",
@@ -159,7 +183,12 @@ def new_manifest(options: EmbedOptions, source: Input, model: JobModel) -> Manif
 
 def job_identity(manifest: Manifest) -> str:
     """The name of the member that a job writes: the same job is the same member, so the same command continues."""
-    return name_of(json.dumps({name: value for name, value in manifest.job.items() if name != SKIP_VERSION}, sort_keys=True))
+    return name_of(
+        json.dumps(
+            {name: value for name, value in manifest.job.items() if name != SKIP_VERSION},
+            sort_keys=True,
+        )
+    )
 
 
 def place_of(options: EmbedOptions, root: Root, manifest: Manifest, model: JobModel) -> StorePlace:
@@ -180,9 +209,14 @@ def place_of(options: EmbedOptions, root: Root, manifest: Manifest, model: JobMo
         return StorePlace(member_root(root, added.name), manifest, model, is_done=True)
     own, known = member_root(root, identity), None
     if version is not None:
-        if (version.store.model.fingerprint, version.store.start_state.kind) == (manifest.model.fingerprint, model.start.kind):
+        if (version.store.model.fingerprint, version.store.start_state.kind) == (
+            manifest.model.fingerprint,
+            model.start.kind,
+        ):
             first = member_root(root, version.members[0].name)
-            model = replace(model, start=start_state_of(first))  # other machines may round otherwise
+            model = replace(
+                model, start=start_state_of(first)
+            )  # other machines may round otherwise
         begun = replace(manifest, start_state=StartStateInfo(model.start.kind, model.start.sha256))
         check_agrees(str(root), version.store, "what is asked for", begun)
         known = source_of(root, version, manifest.job)

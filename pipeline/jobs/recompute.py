@@ -34,7 +34,9 @@ class Recomputed:
     n_sentences: int  # that were computed again
     n_equal: int  # of them, those whose bytes are the same
     largest: float  # absolute difference of two numbers
-    faults: Sequence[str]  # a line for each sentence that differs by more than other hardware explains
+    faults: Sequence[
+        str
+    ]  # a line for each sentence that differs by more than other hardware explains
 
 
 def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Recomputed:
@@ -46,19 +48,26 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Re
     manifest = store.manifest
     if manifest.kind != "states":
         raise CommandError(
-            Exit.BAD_USAGE, f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute"
+            Exit.BAD_USAGE,
+            f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute",
         )
     weights = _weights(store, model)
     start = start_state_of(store.held()[0].store.root)
     precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
-    cell = "torch" if store.held()[0].store.manifest.job.get("cell") == "torch" else "auto"  # the C one is not everywhere
-    here = "float32" if precision == "int8" and int8_problem() is not None else precision  # not every CPU multiplies so
+    cell = (
+        "torch" if store.held()[0].store.manifest.job.get("cell") == "torch" else "auto"
+    )  # the C one is not everywhere
+    here = (
+        "float32" if precision == "int8" and int8_problem() is not None else precision
+    )  # not every CPU multiplies so
     settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell))
     chosen = _sample(store, n_sentences)
     batch = store.read_sentences(chosen, raw=store.is_int8)
     sentences = [sentence.tokens for sentence in batch.sentences]
     dtype: Literal["float16", "float32"] = "float16" if manifest.dtype == "float16" else "float32"
-    states = Embedder(weights, start, settings).embed(sentences, boundaries=manifest.boundaries, dtype=dtype)  # [rows, 2L+1, p]
+    states = Embedder(weights, start, settings).embed(
+        sentences, boundaries=manifest.boundaries, dtype=dtype
+    )  # [rows, 2L+1, p]
     names = state_names(weights.options.n_layers)
     wanted = states[:, [names.index(name) for name in store.states]]
     return _compare(store, batch, wanted, TOLERANCE[precision])
@@ -70,7 +79,8 @@ def _weights(store: Store, model: str | None) -> Any:
         _, weights = load_model(model or local_spec(where))
     except (ModelError, OSError) as error:
         raise CommandError(
-            Exit.BAD_USAGE, f"the model {where} can't be loaded ({error}): say where it is with --model"
+            Exit.BAD_USAGE,
+            f"the model {where} can't be loaded ({error}): say where it is with --model",
         ) from error
     if weights.fingerprint != store.manifest.model.fingerprint:
         raise CommandError(
@@ -95,13 +105,17 @@ def _numbers(batch: Batch, rows: slice, wanted: Any) -> tuple[Any, bool]:
     if batch.scale is None:
         return batch.states[rows].astype(np.float32), np.array_equal(batch.states[rows], wanted)
     stored, computed = Int8Rows(batch.states[rows], batch.scale[rows]), quantized(wanted)
-    return stored.floats(), np.array_equal(stored.values, computed.values) and np.array_equal(stored.scale, computed.scale)
+    return stored.floats(), np.array_equal(stored.values, computed.values) and np.array_equal(
+        stored.scale, computed.scale
+    )
 
 
 def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recomputed:
     largest, n_equal = 0.0, 0
     faults = []
-    stored = str(store.manifest.job.get("rounded") or store.manifest.dtype).split()  # a converted store was rounded before
+    stored = str(
+        store.manifest.job.get("rounded") or store.manifest.dtype
+    ).split()  # a converted store was rounded before
     rounding = sum(ROUNDING[dtype] for dtype in stored)
     for i, sentence in enumerate(batch.sentences):
         rows = slice(int(batch.offsets[i]), int(batch.offsets[i + 1]))
@@ -112,7 +126,9 @@ def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recom
             continue
         difference = np.abs(numbers - computed)
         largest = max(largest, float(difference.max()))
-        allowed = tolerance + np.abs(computed).max(axis=-1, keepdims=True) * rounding  # [n, states, 1]
+        allowed = (
+            tolerance + np.abs(computed).max(axis=-1, keepdims=True) * rounding
+        )  # [n, states, 1]
         if not (difference <= allowed).all():
             worst = np.unravel_index(int(np.argmax(difference - allowed)), difference.shape)
             faults.append(

@@ -80,9 +80,14 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any] | None) ->
         (holder.leave if running.keeps_lease else holder.end)()
         if is_local(running.options) and not running.keeps_lease:
             for path in Path(tempfile.gettempdir()).glob(f"elmo-store-{holder.run}*"):
-                path.unlink(missing_ok=True)  # by which processes of this machine found the model; Beam leaves them
+                path.unlink(
+                    missing_ok=True
+                )  # by which processes of this machine found the model; Beam leaves them
     if new_owner is not None:
-        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
+        raise CommandError(
+            Exit.REFUSED,
+            f"another run took {root} over: it belongs to {new_owner}; this one stopped",
+        )
     if holder.gave_up:  # what a cancelled job says of itself tells less
         running.failure = ConnectionError(holder.gave_up)
     try:
@@ -98,11 +103,17 @@ def _ended(running: Running, seconds: float, *, orphan: bool) -> Exit | None:
     """Say what came of a job that has ended; None if it was an orphan and left work. Errors of a storage that can't be asked."""
     root = running.root
     manifest = read_manifest(root)
-    if LeaseLostError.__name__ in str(running.failure) or differences(manifest, running.manifest):  # and it has ended
-        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
+    if LeaseLostError.__name__ in str(running.failure) or differences(
+        manifest, running.manifest
+    ):  # and it has ended
+        raise CommandError(
+            Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped"
+        )
     if not manifest.complete:
         if orphan and problem_of(root).get("kind") != REFUSED:
-            say(f"the job that was followed left work: {explain(root, running.failure)}\nsubmitting the rest")
+            say(
+                f"the job that was followed left work: {explain(root, running.failure)}\nsubmitting the rest"
+            )
             return None
         return incomplete(running)
     left = left_summary(root)
@@ -115,19 +126,33 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any] | None) ->
     if transform:
         name_job(options, running.command, running.holder.run)
     try:
-        job = submit(transform, options) if transform else SubmittedJob(None, options, running.holder.job)
+        job = (
+            submit(transform, options)
+            if transform
+            else SubmittedJob(None, options, running.holder.job)
+        )
         running.job = job
         if template := template_of(options):
             running.keeps_lease = True  # for whoever runs it
             print(f"the job as a template: {template}. The unfinished store is at {running.root}.")
             return False
         if job.id:
-            running.holder.say_job(job.id, address_of(options), job.cancel)  # at once: its page may take seconds to be there
+            running.holder.say_job(
+                job.id, address_of(options), job.cancel
+            )  # at once: its page may take seconds to be there
             running.holder.say_job(job.id, job.console, job.cancel)
             stream = sys.stderr if running.wait else sys.stdout
-            print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream, flush=True)
+            print(
+                f"job {job.id}" + (f"\n{job.console}" if job.console else ""),
+                file=stream,
+                flush=True,
+            )
             if not running.quiet:
-                print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)
+                print(
+                    f"elmo-store watch {running.root}   # follows it from any terminal",
+                    file=stream,
+                    flush=True,
+                )
         if not running.wait:
             running.keeps_lease = True
             return False
@@ -168,7 +193,9 @@ def stopped(holder: LeaseHolder, job: SubmittedJob | None, by: str) -> bool:
         except (Exception, KeyboardInterrupt) as error:
             heed(error)
             where = f" at {job.console}" if job.console else ""
-            say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
+            say(
+                f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first"
+            )
             return False
     text = f"stopped by {by}{kept(holder.root)}; rerun the same command to resume"
     with suppress(OSError, StoreError):
@@ -202,7 +229,9 @@ def left_summary(root: Root) -> dict[str, Any] | None:
     return left
 
 
-def _completed(root: Root, left: dict[str, Any] | None, *, quiet: bool, is_member: bool, seconds: float = 0.0) -> Exit:
+def _completed(
+    root: Root, left: dict[str, Any] | None, *, quiet: bool, is_member: bool, seconds: float = 0.0
+) -> Exit:
     """Print the summary, and what to do next with a store that is not a member of a collection."""
     tidy(root)  # a late heartbeat, and what a command that was killed at its very end left
     if not quiet:
@@ -221,7 +250,10 @@ def say_next(root: Root, manifest: Manifest) -> None:
         print(f"    {line}")
     print("or look at it:")
     options = " --storage-options …" if root.storage_options else ""
-    for line in (f"elmo-store {name} {shlex.quote(str(root))}{options}" for name in ("info", "report", "explore")):
+    for line in (
+        f"elmo-store {name} {shlex.quote(str(root))}{options}"
+        for name in ("info", "report", "explore")
+    ):
         print(f"    {line}")
 
 
@@ -232,9 +264,13 @@ def explain(root: Root, failure: Exception | None) -> str:
     if failure is None:
         return "the runner ended without an error, and without the last stage"
     why = _said(failure)
-    silent = "Traceback" not in str(failure)  # no worker said anything; one that died may yet be told of
+    silent = "Traceback" not in str(
+        failure
+    )  # no worker said anything; one that died may yet be told of
     deaths = _deaths(root, MOST_SECONDS_TO_TELL if silent else 0.0)
-    return "\n".join([*([] if silent and deaths else [why]), *([described(deaths)] if deaths else [])])
+    return "\n".join(
+        [*([] if silent and deaths else [why]), *([described(deaths)] if deaths else [])]
+    )
 
 
 def _deaths(root: Root, wait_seconds: float) -> Collection[WorkerEnd]:
@@ -260,5 +296,9 @@ def worker_error(text: str) -> str:
         return own[0]
     if program := re.search(r'Cannot run program ".*', text):
         return program[0]
-    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. )", line)]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() and not re.match(r"\s+(at |\.\.\. )", line)
+    ]
     return "\n".join(dict.fromkeys([*lines[:1], *lines[-1:]]))

@@ -39,7 +39,9 @@ def opened(beam_args: Sequence[str], *, wait: bool = True) -> Iterator[PipelineO
     # Beam would ask these two once the store's start is written.
     problems = problems or PipelineOptionsValidator(options, create_runner(name)).validate()
     if problems := problems or (engine_problems(options) if name in ENGINES else []):
-        raise CommandError(Exit.BAD_USAGE, f"--runner={name}: " + "; ".join(dict.fromkeys(problems)))
+        raise CommandError(
+            Exit.BAD_USAGE, f"--runner={name}: " + "; ".join(dict.fromkeys(problems))
+        )
     fit_to_cluster(options, beam_args)
     with job_service(options) if name in ENGINES else nullcontext():
         yield options
@@ -58,7 +60,9 @@ def check_leaving(name: str, options: PipelineOptions) -> None:
 def engine_problems(options: PipelineOptions) -> list[str]:
     """Why an engine could not start workers that have our package."""
     portable = options.view_as(PortableOptions)
-    image = portable.environment_config or portable.lookup_environment_option("docker_container_image")
+    image = portable.environment_config or portable.lookup_environment_option(
+        "docker_container_image"
+    )
     try:
         if portable.environment_type == "DOCKER" and not image:
             raise ValueError("Beam's own image has no elmo-store")
@@ -88,11 +92,17 @@ def dataflow_problems(options: PipelineOptions) -> list[str]:
             "--sdk_location=container (target `dataflow` of deploy/docker/Dockerfile), or from a checkout "
             "--setup_file=./setup.py --requirements_file=deploy/dataflow/requirements.txt"
         )
-    stock = re.search(r"beam_python(\d+\.\d+)_sdk:(\d+\.\d+\.\d+)", image or "")  # another one's name does not tell
+    stock = re.search(
+        r"beam_python(\d+\.\d+)_sdk:(\d+\.\d+\.\d+)", image or ""
+    )  # another one's name does not tell
     if stock and (theirs := f"Python {stock[1]} with Apache Beam {stock[2]}") != own_versions():
-        problems.append(f"--sdk_container_image={image} has {theirs}, this command {own_versions()}: both must be the same")
+        problems.append(
+            f"--sdk_container_image={image} has {theirs}, this command {own_versions()}: both must be the same"
+        )
     if not google.temp_location:  # Beam would look for a bucket of the project, and make one
-        problems.append("--temp_location is missing: a folder gs://BUCKET/… that Dataflow may write")
+        problems.append(
+            "--temp_location is missing: a folder gs://BUCKET/… that Dataflow may write"
+        )
     if options.view_as(TestOptions).dry_run:
         problems.append(
             "--dry_run=True would leave a started store; --dry-run (with a dash) of this command says what a job costs"

@@ -13,14 +13,27 @@ from typing import Any
 from pipeline.cli.arguments import add_option, count, json_object, part, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
-INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
+INPUT_FORMATS = (
+    "auto",
+    "lines",
+    "text",
+    "jsonl",
+    "json",
+    "csv",
+    "tsv",
+    "conllu",
+    "conll",
+    "parquet",
+)
 _FIELDS = ("jsonl", "json", "csv", "tsv", "parquet")  # formats whose records have named fields
 FIELD_TYPES = ("bool", "int64", "float64", "string", "date", "timestamp")
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
 ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
 
 
-def _option(group: str, help: str, default: Any = None, unset: str | None = "", **settings: Any) -> Any:
+def _option(
+    group: str, help: str, default: Any = None, unset: str | None = "", **settings: Any
+) -> Any:
     """A field that is an option.
 
     ``group``: of the help, "" above all groups; ``unset``: what the help calls the default, where its value does not say it;
@@ -30,7 +43,11 @@ def _option(group: str, help: str, default: Any = None, unset: str | None = "", 
     ``job``: it makes two jobs different, so that it stands in the manifest.
     """
     shown = settings.get("type") is not json_object  # those may hold secrets
-    return field(default=default, metadata={"group": group, "help": help, "unset": unset, **settings}, repr=shown)
+    return field(
+        default=default,
+        metadata={"group": group, "help": help, "unset": unset, **settings},
+        repr=shown,
+    )
 
 
 _read = partial(_option, "reading", read=True, job=True)
@@ -46,7 +63,11 @@ class EmbedOptions:
 
     inputs: tuple[str, ...]
     output: str = _option(
-        "", "folder or URL of the store to write (required, unless --into or --dry-run is given)", "", unset=None, metavar="URL"
+        "",
+        "folder or URL of the store to write (required, unless --into or --dry-run is given)",
+        "",
+        unset=None,
+        metavar="URL",
     )
     model: str | None = _option(
         "", "a name that `elmo-store models` lists, or a folder or URL with options.json and weights.hdf5 or "
@@ -71,7 +92,10 @@ class EmbedOptions:
         unset="text; 1 in CoNLL; sentences, with doc_key as the id, in coreference files",
     )  # fmt: skip
     id_field: str | None = _read(
-        "JSON, CSV, Parquet: field with the record's id", unset="none, ids are FILE:POSITION", metavar="NAME", formats=_FIELDS
+        "JSON, CSV, Parquet: field with the record's id",
+        unset="none, ids are FILE:POSITION",
+        metavar="NAME",
+        formats=_FIELDS,
     )
     keep_fields: str | None = _option(
         "reading", "fields to keep as columns: of JSON, CSV, Parquet, columns of CoNLL (upos, head, …; 4 is the fourth), "
@@ -92,7 +116,9 @@ class EmbedOptions:
         formats_of={"file": ("text",), "sentence": _FIELDS},
     )  # fmt: skip
     keep_text: bool = _read(
-        "lines: also keep each original line, by which export --format allennlp names it", False, formats=("lines",)
+        "lines: also keep each original line, by which export --format allennlp names it",
+        False,
+        formats=("lines",),
     )
     encoding: str | None = _read(
         "encoding of the input's text, such as latin-1 or utf-16", unset="utf-8", metavar="NAME",
@@ -108,21 +134,33 @@ class EmbedOptions:
     )  # fmt: skip
     store: str = _write("form of the store", "zarr", choices=tuple(STORES), job=True)
     states: str | None = _write(
-        "keep only some of x, fwd1, bwd1, …, such as fwd2,bwd2; it can't be mixed", unset="all", metavar="NAME,…"
+        "keep only some of x, fwd1, bwd1, …, such as fwd2,bwd2; it can't be mixed",
+        unset="all",
+        metavar="NAME,…",
     )
     dtype: str = _write(
         "numbers as stored; int8 takes half the space of float16 (cosine 0.9999)", "float16",
         choices=("float16", "float32", "int8"), job=True,
     )  # fmt: skip
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
-    shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", 16_384, type=int, job=True)
+    shard_rows: int = _write(
+        f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", 16_384, type=int, job=True
+    )
     compression: str = _write(
-        "compression of the vectors; in Parquet blosc means zstd too", "none", choices=("none", "zstd", "blosc"), job=True
+        "compression of the vectors; in Parquet blosc means zstd too",
+        "none",
+        choices=("none", "zstd", "blosc"),
+        job=True,
     )
     checksum: str = _write(
-        "checksum of each chunk (Zarr) or page (Parquet), which readers check", "none", choices=("none", "crc32c"), job=True
+        "checksum of each chunk (Zarr) or page (Parquet), which readers check",
+        "none",
+        choices=("none", "crc32c"),
+        job=True,
     )
-    overwrite: bool = _write("first remove the store at the output; other files there are kept", False)
+    overwrite: bool = _write(
+        "first remove the store at the output; other files there are kept", False
+    )
     take_over: bool = _write(
         "take the output from another run at once; that run stops before its next write", False,
         "refuse while the other run is alive",
@@ -133,7 +171,10 @@ class EmbedOptions:
         "auto = float32 on a CPU, tf32 on a GPU", choices=("auto", "float32", "tf32", "bfloat16", "int8"), job=True,
     )  # fmt: skip
     start_state: str = _compute(
-        "what every sentence starts from: one state frozen with the model, or zeros", "warm", choices=("warm", "zero"), job=True
+        "what every sentence starts from: one state frozen with the model, or zeros",
+        "warm",
+        choices=("warm", "zero"),
+        job=True,
     )
     device: str = _compute(
         "device of all workers", "auto", "auto = a GPU if this machine has one; CPUs on engines",
@@ -144,24 +185,35 @@ class EmbedOptions:
         type=threads,
     )  # fmt: skip
     workers: int | None = _compute(
-        "processes on this machine, each with a model; with --dry-run machines like this one", unset="1", type=count
+        "processes on this machine, each with a model; with --dry-run machines like this one",
+        unset="1",
+        type=count,
     )
     accelerator: str = _compute(
         "with --device cuda: Dataflow's resource hint for workers that embed; newer GPUs need their machine_type in it",
         "type:nvidia-tesla-t4;count:1;install-nvidia-driver", metavar="HINT",
     )  # fmt: skip
     storage_options: dict[str, Any] | None = _storage(
-        'what fsspec needs for the output, such as {"endpoint_url": "http://…"}', type=json_object, metavar="JSON"
+        'what fsspec needs for the output, such as {"endpoint_url": "http://…"}',
+        type=json_object,
+        metavar="JSON",
     )
     input_storage_options: dict[str, Any] | None = _storage(
-        "the same for the inputs", unset="those of --storage-options", type=json_object, metavar="JSON"
+        "the same for the inputs",
+        unset="those of --storage-options",
+        type=json_object,
+        metavar="JSON",
     )
     quiet: bool = _storage("print nothing but an engine's id of the job", False)
     no_wait: bool = _cluster(
-        "submit the job, print its id and console address, and end; elmo-store watch follows it", False, "wait for its end"
+        "submit the job, print its id and console address, and end; elmo-store watch follows it",
+        False,
+        "wait for its end",
     )
     shared_disk: bool = _cluster(
-        "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
+        "the workers' machines have the local paths of this command mounted",
+        False,
+        "off, such paths are refused",
     )
     dry_run: bool = _option(
         "before the work", "read a sample of the input, print its first sentences and the job's tokens, shards, bytes and "
@@ -209,7 +261,10 @@ def flag(name: str) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``embed``, in their groups."""
     parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="files, folders, globs; any fsspec URL (s3://…); - is standard input",
     )
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
     for option in _marked("group"):

@@ -28,10 +28,16 @@ class Meter:
         seen = self.seen
         for unit, what in UNITS.items():
             if (expected := getattr(seen, f"n_{unit}")) is not None:
-                yield GaugeMetricFamily(f"elmo_store_expected_{unit}", f"{unit} {what} at the end", value=expected)
-                yield CounterMetricFamily(f"elmo_store_{unit}", f"{unit} {what}", value=getattr(seen, f"{unit}_done"))
+                yield GaugeMetricFamily(
+                    f"elmo_store_expected_{unit}", f"{unit} {what} at the end", value=expected
+                )
+                yield CounterMetricFamily(
+                    f"elmo_store_{unit}", f"{unit} {what}", value=getattr(seen, f"{unit}_done")
+                )
         if seen.seconds_left is not None:
-            yield GaugeMetricFamily(REMAINING, "time left of the stage at the present rate", value=seen.seconds_left)
+            yield GaugeMetricFamily(
+                REMAINING, "time left of the stage at the present rate", value=seen.seconds_left
+            )
         stages = GaugeMetricFamily(STAGE, "1 for the stage that the job is in", labels=["stage"])
         for name in STAGES:
             stages.add_metric([name], float(name == seen.stage))
@@ -55,7 +61,9 @@ def exported(port: int | None) -> Iterator[Meter]:
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"--metrics-port {port} can't be listened on: {error}") from error
+        raise CommandError(
+            Exit.BAD_LOCATION, f"--metrics-port {port} can't be listened on: {error}"
+        ) from error
     try:
         yield meter
     finally:

@@ -25,7 +25,9 @@ class Snapshot:
     """One look at a store. Totals are None until they are known."""
 
     stage: str  # one of STAGES
-    pieces_done: int = 0  # of the input: ranges, small files together, large files that are read whole
+    pieces_done: int = (
+        0  # of the input: ranges, small files together, large files that are read whole
+    )
     n_pieces: int | None = None
     tokens_done: int = 0
     n_tokens: int | None = None
@@ -92,7 +94,9 @@ class ProgressReader:
             return Snapshot("starting")
         if manifest.get("complete"):
             tokens, shards = (manifest["counts"][name] for name in ("tokens", "shards"))
-            return Snapshot("complete", tokens_done=tokens, n_tokens=tokens, shards_done=shards, n_shards=shards)
+            return Snapshot(
+                "complete", tokens_done=tokens, n_tokens=tokens, shards_done=shards, n_shards=shards
+            )
         problem = noted(self._root, PROBLEM)
         if problem is not None:
             stage = "stopped" if problem.get("kind") == STOPPED else "failed"
@@ -103,10 +107,16 @@ class ProgressReader:
     def _reading(self, start: dict[str, Any]) -> Snapshot:
         total = start.get("n_pieces")
         done = min(len(self._root.list(READ)), total) if total else 0
-        return Snapshot("reading", pieces_done=done, n_pieces=total, rate=self._rate(start, "reading", done))
+        return Snapshot(
+            "reading", pieces_done=done, n_pieces=total, rate=self._rate(start, "reading", done)
+        )
 
-    def _computing(self, start: dict[str, Any], plan: dict[str, Any], manifest: dict[str, Any]) -> Snapshot:
-        n_tokens, n_shards, n_rows = (int(plan[name]) for name in ("n_tokens", "n_shards", "n_rows"))
+    def _computing(
+        self, start: dict[str, Any], plan: dict[str, Any], manifest: dict[str, Any]
+    ) -> Snapshot:
+        n_tokens, n_shards, n_rows = (
+            int(plan[name]) for name in ("n_tokens", "n_shards", "n_rows")
+        )
         shards = min(len(marked(self._root, SHARDS)), n_shards)
         rows = min(shards * int(manifest.get("shard_rows", 1)), n_rows)
         tokens = round(n_tokens * rows / n_rows) if n_rows else 0

@@ -12,7 +12,9 @@ LOOK_SECONDS = 10.0
 
 
 @contextmanager
-def told(root: Root, members: Callable[[], Mapping[str, str]], seconds: float = LOOK_SECONDS) -> Iterator[None]:
+def told(
+    root: Root, members: Callable[[], Mapping[str, str]], seconds: float = LOOK_SECONDS
+) -> Iterator[None]:
     """Tell, while the block runs, of workers and machines that the job on ``root`` loses.
 
     ``members``: the engine's machines as it knows them now, id → host.
@@ -27,7 +29,11 @@ def told(root: Root, members: Callable[[], Mapping[str, str]], seconds: float = 
                 known.add(name)
         with suppress(Exception):
             now = members()
-            elsewhere = "its tasks are tried again elsewhere" if now else "none is left: the job waits for another one"
+            elsewhere = (
+                "its tasks are tried again elsewhere"
+                if now
+                else "none is left: the job waits for another one"
+            )
             for name in sorted(machines.keys() - now.keys()):
                 say(f"the engine lost {name} on {machines.pop(name)}; {elsewhere}")
             machines.update(now)

@@ -14,7 +14,9 @@ from elmo_store.figures.gather import StoreFigures
 from elmo_store.format.words import WordLimit
 from pipeline.cli.terminal import quantity
 
-_TURNING = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])  # the direction of text
+_TURNING = frozenset(
+    [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
+)  # the direction of text
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
@@ -53,7 +55,10 @@ def shown(value: Any) -> str:
 
 def visible(text: str) -> str:
     """``text`` with control characters, and those that turn the direction of text, as their codes; it is not escaped."""
-    return "".join(f"‹U+{ord(c):04X}›" if ord(c) in _TURNING or unicodedata.category(c) == "Cc" else c for c in text)
+    return "".join(
+        f"‹U+{ord(c):04X}›" if ord(c) in _TURNING or unicodedata.category(c) == "Cc" else c
+        for c in text
+    )
 
 
 def headline(figures: StoreFigures) -> str:
@@ -74,14 +79,26 @@ def key_figures(figures: StoreFigures) -> str:
         "truncated words": f"{counts.words_cut:,}",
         "shards": f"{counts.shards:,}",
     }
-    return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{n}</dd></div>" for name, n in numbers.items()) + "</dl>"
+    return (
+        '<dl class="key">'
+        + "".join(f"<div><dt>{name}</dt><dd>{n}</dd></div>" for name, n in numbers.items())
+        + "</dl>"
+    )
 
 
 def table(rows: Iterable[Sequence[Any]], head: Sequence[Any] = ()) -> str:
     """Rows of escaped cells; the first cell of each is its heading."""
-    top = "<thead><tr>" + "".join(f'<th scope="col">{shown(cell)}</th>' for cell in head) + "</tr></thead>" if head else ""
+    top = (
+        "<thead><tr>"
+        + "".join(f'<th scope="col">{shown(cell)}</th>' for cell in head)
+        + "</tr></thead>"
+        if head
+        else ""
+    )
     body = "".join(
-        f'<tr><th scope="row">{shown(row[0])}</th>' + "".join(f"<td>{shown(cell)}</td>" for cell in row[1:]) + "</tr>"
+        f'<tr><th scope="row">{shown(row[0])}</th>'
+        + "".join(f"<td>{shown(cell)}</td>" for cell in row[1:])
+        + "</tr>"
         for row in rows
     )
     return f'<table class="n">{top}<tbody>{body}</tbody></table>'
@@ -111,7 +128,10 @@ def job(figures: StoreFigures) -> str:
         ("store", figures.url),
         ("kind", f"{manifest.kind}, {form}, {manifest.dtype}, compression {manifest.compression}"),
         ("model", f"{manifest.model.name} ({manifest.model.fingerprint})"),
-        ("computed in", f"{manifest.precision}, every sentence from a {manifest.start_state.kind} start state"),
+        (
+            "computed in",
+            f"{manifest.precision}, every sentence from a {manifest.start_state.kind} start state",
+        ),
         ("tokenizer", manifest.tokenizer),
         ("boundaries", "BOS and EOS have rows" if manifest.boundaries else "tokens only"),
         ("shards", f"{manifest.sizes.shards:,} of {manifest.shard_rows:,} rows"),
@@ -124,7 +144,10 @@ def text(figures: StoreFigures) -> str:
     """Counts of the text, and of how much of it they are."""
     read, counts = figures.text, figures.manifest.sizes
     tokens, sentences = max(1, read.n_tokens), max(1, read.n_sentences)
-    whole, limit = figures.n_parts_read == counts.parts, WordLimit.of(figures.manifest.model.options)
+    whole, limit = (
+        figures.n_parts_read == counts.parts,
+        WordLimit.of(figures.manifest.model.options),
+    )
 
     def share(count: int, of: int, remark: str) -> str:
         return f"{count:,} ({count / of:.2%}); {remark}"
@@ -132,12 +155,25 @@ def text(figures: StoreFigures) -> str:
     rows = [
         ("sentences", f"{read.n_sentences:,}, {read.n_blank:,} of them blank or refused"),
         ("tokens", f"{read.n_tokens:,}, {read.n_distinct:,} distinct"),
-        ("repeated sentences", share(read.n_repeated, sentences, "many mean that the corpus has duplicates")),
-        (f"words truncated at {limit}", share(read.n_cut, tokens, "many mean text without spaces, or URLs")),
-        ("tokens with broken characters", share(read.n_strange, tokens, "any means that text was read in a wrong encoding")),
+        (
+            "repeated sentences",
+            share(read.n_repeated, sentences, "many mean that the corpus has duplicates"),
+        ),
+        (
+            f"words truncated at {limit}",
+            share(read.n_cut, tokens, "many mean text without spaces, or URLs"),
+        ),
+        (
+            "tokens with broken characters",
+            share(read.n_strange, tokens, "any means that text was read in a wrong encoding"),
+        ),
         ("commonest words", ", ".join(f"{word} ({count:,})" for word, count in read.commonest)),
     ]
-    extent = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
+    extent = (
+        "The whole text."
+        if whole
+        else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
+    )
     return f"<p>{extent}</p>" + table(rows)
 
 
@@ -146,13 +182,18 @@ def refused(figures: StoreFigures) -> str:
     if not total:
         return "<p>No record was refused.</p>"
     rows = [
-        (reason, f"{count:,}", "  ".join(f"{where}: {raw}" for where, raw in figures.refused_examples.get(reason, ())))
+        (
+            reason,
+            f"{count:,}",
+            "  ".join(f"{where}: {raw}" for where, raw in figures.refused_examples.get(reason, ())),
+        )
         for reason, count in figures.refused.items()
     ]
     seen = sum(figures.refused.values())
     note = "" if seen == total else f" Reasons of {seen:,} of them, from a sample of the parts:"
-    return f"<p>{quantity(total, 'record')} refused; each is kept as a sentence without tokens.{note}</p>" + table(
-        rows, ("reason", "records", "examples")
+    return (
+        f"<p>{quantity(total, 'record')} refused; each is kept as a sentence without tokens.{note}</p>"
+        + table(rows, ("reason", "records", "examples"))
     )
 
 
@@ -162,5 +203,12 @@ def sampled(figures: StoreFigures) -> str:
     said = f"{'All' if n == total else 'A sample:'} {n:,} of {quantity(total, 'row')}, in blocks of consecutive ones."
     if n < 2:
         said = "The store has too few rows for pictures of its vectors."
-    sets = [(one.name, ", ".join(f"{s:.4f}" for s in one.s), f"{one.gamma:.4f}") for one in mix.weight_sets] if mix else []
+    sets = (
+        [
+            (one.name, ", ".join(f"{s:.4f}" for s in one.s), f"{one.gamma:.4f}")
+            for one in mix.weight_sets
+        ]
+        if mix
+        else []
+    )
     return f"<p>{said}</p>" + (table(sets, ("weight set", "s of each layer", "γ")) if sets else "")

@@ -23,15 +23,22 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from transforms.runtime.versions import own_versions
 
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
-LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
-ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
+LOCAL_RUNNERS = frozenset(
+    {"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"}
+)
+ENGINES = frozenset(
+    {"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"}
+)  # they are given a job service
 DEFAULTS: Mapping[str, Sequence[str]] = {  # what is given later counts
     # Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
     # A worker is kept for the next stage, which would import everything anew. So is one that died: what comes after 7 s, as
     # deploy/flink/config.yaml has it, gets another one.
     "FlinkRunner": ["--execution_mode_for_batch=BATCH_FORCED", "--environment_cache_millis=5000"],
     # One process a machine (not one a vCPU) and one thread in it (not 12): it holds one model, whose engine uses every core.
-    "DataflowRunner": ["--experiments=no_use_multiple_sdk_containers", "--number_of_worker_harness_threads=1"],
+    "DataflowRunner": [
+        "--experiments=no_use_multiple_sdk_containers",
+        "--number_of_worker_harness_threads=1",
+    ],
 }
 # Of Spark, where what watches our own program of a worker ends the executor with it (`deploy.cluster.watched`): none is kept that
 # died.
@@ -54,7 +61,11 @@ class LauncherOptions(PipelineOptions):
 
 def _beams_parser() -> argparse.ArgumentParser:
     parser = _BeamArgumentParser(
-        prog="elmo-store", usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False, conflict_handler="resolve"
+        prog="elmo-store",
+        usage=argparse.SUPPRESS,
+        add_help=False,
+        allow_abbrev=False,
+        conflict_handler="resolve",
     )
     for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
         options._add_argparse_args(parser)
@@ -63,7 +74,11 @@ def _beams_parser() -> argparse.ArgumentParser:
 
 def beam_flags() -> Mapping[str, bool]:
     """Every option string that Beam's option classes declare → whether a value follows it."""
-    return {name: action.nargs != 0 for action in _beams_parser()._actions for name in action.option_strings}
+    return {
+        name: action.nargs != 0
+        for action in _beams_parser()._actions
+        for name in action.option_strings
+    }
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -101,7 +116,9 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     No types inferred, half the time of a small job's start; the local runner by name; on clusters our worker program.
     SystemExit (bad usage) for a value that Beam does not take.
     """
-    _beams_parser().parse_known_args(beam_args)  # whose message is a line; that of PipelineOptions has its whole usage
+    _beams_parser().parse_known_args(
+        beam_args
+    )  # whose message is a line; that of PipelineOptions has its whole usage
     given = [f"--runner={LOCAL_RUNNER}", *beam_args]
     name = runner_name(PipelineOptions(given))
     options = PipelineOptions(["--no_pipeline_type_check", *DEFAULTS.get(name, ()), *given])
@@ -111,12 +128,20 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
         return options
     if portable.environment_type is None and portable.job_endpoint is None:
         with suppress(Exception):  # which the preflight meets again, and tells
-            create_runner(name).default_environment(options)  # sets LOOPBACK where the engine is this machine's
+            create_runner(name).default_environment(
+                options
+            )  # sets LOOPBACK where the engine is this machine's
     portable.environment_type = portable.environment_type or "PROCESS"
-    if portable.environment_type == "PROCESS" and not portable.environment_config and not portable.environment_options:
+    if (
+        portable.environment_type == "PROCESS"
+        and not portable.environment_config
+        and not portable.environment_options
+    ):
         portable.environment_config = WORKER_PROGRAM
         if name == "SparkRunner":
-            portable.environment_cache_millis = portable.environment_cache_millis or SPARK_CACHE_MILLIS
+            portable.environment_cache_millis = (
+                portable.environment_cache_millis or SPARK_CACHE_MILLIS
+            )
     return options
 
 
@@ -137,14 +162,21 @@ def ends_with_command(options: PipelineOptions) -> bool:
 
 def is_local(options: PipelineOptions) -> bool:
     """True if the job's workers run on this machine, in processes that this one starts or in this one itself."""
-    return runner_name(options) in LOCAL_RUNNERS or options.view_as(PortableOptions).environment_type == "LOOPBACK"
+    return (
+        runner_name(options) in LOCAL_RUNNERS
+        or options.view_as(PortableOptions).environment_type == "LOOPBACK"
+    )
 
 
 def n_workers(options: PipelineOptions) -> int:
     """Worker processes that embed at once, as far as ``options`` say."""
     direct, worker = options.view_as(DirectOptions), options.view_as(WorkerOptions)
     if is_local(options):
-        return int(direct.direct_num_workers) or cores() if direct.direct_running_mode == "multi_processing" else 1
+        return (
+            int(direct.direct_num_workers) or cores()
+            if direct.direct_running_mode == "multi_processing"
+            else 1
+        )
     if runner_name(options) == "DataflowRunner":
         return int(worker.max_num_workers or worker.num_workers or UNKNOWN_WORKERS)
     parallelism = int(options.view_as(FlinkRunnerOptions).parallelism)  # Spark's too

@@ -40,7 +40,9 @@ def fit_to_cluster(options: PipelineOptions, beam_args: Sequence[str]) -> None:
     if address is None:
         return
     slots = int(answer(address, "overview")["slots-total"])
-    if flink.parallelism <= 0 and slots:  # without any: a cluster that starts TaskManagers when a job asks for them
+    if (
+        flink.parallelism <= 0 and slots
+    ):  # without any: a cluster that starts TaskManagers when a job asks for them
         flink.parallelism = slots
     if not any(argument.startswith("--flink_version") for argument in beam_args):
         flink.flink_version = str(answer(address, "config")["flink-version"]).rpartition(".")[0]
@@ -49,7 +51,10 @@ def fit_to_cluster(options: PipelineOptions, beam_args: Sequence[str]) -> None:
 def members(address: str) -> dict[str, str]:
     """The TaskManagers that Flink knows: id → host, of an address ``pekko.tcp://flink@HOST:PORT/user/rpc/taskmanager_0``."""
     managers = answer(address, "taskmanagers")["taskmanagers"]
-    return {manager["id"]: str(urllib.parse.urlsplit(str(manager["path"])).hostname) for manager in managers}
+    return {
+        manager["id"]: str(urllib.parse.urlsplit(str(manager["path"])).hostname)
+        for manager in managers
+    }
 
 
 def page_of(address: str, job_id: str) -> str:
@@ -83,7 +88,9 @@ def follow(address: str, job_id: str) -> bool:
             jobs = retry(partial(_named, address, job_id), local=False)
         for job in jobs:
             if job["state"] != "FINISHED":
-                said = retry(partial(answer, address, f"jobs/{job['jid']}/exceptions"), local=False).get("root-exception")
+                said = retry(
+                    partial(answer, address, f"jobs/{job['jid']}/exceptions"), local=False
+                ).get("root-exception")
                 raise RuntimeError(said or f"Flink's job is {job['state']}")
     except CommandError as error:
         lost = "its JobManager is lost, and with it the job unless another one goes on"
@@ -98,7 +105,9 @@ def answer(address: str, path: str) -> Any:
             return json.load(reply)
     except (OSError, ValueError) as error:
         remedy = "give its REST address, --flink_master=HOST:8081"
-        raise CommandError(Exit.BAD_LOCATION, f"no Flink answers at {address} ({error}): {remedy}") from error
+        raise CommandError(
+            Exit.BAD_LOCATION, f"no Flink answers at {address} ({error}): {remedy}"
+        ) from error
 
 
 def _listed(address: str, job_id: str) -> list[Any]:

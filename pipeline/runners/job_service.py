@@ -14,7 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, PortableOptions, SparkRunnerOptions
+from apache_beam.options.pipeline_options import (
+    JobServerOptions,
+    PipelineOptions,
+    PortableOptions,
+    SparkRunnerOptions,
+)
 from apache_beam.runners.runner import create_runner
 
 from elmo_store.storage.process import held, scratch_folder
@@ -41,31 +46,45 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
         yield
         return
     scheme, _, masters = str(options.view_as(SparkRunnerOptions).spark_master_url).partition("://")
-    if name == "SparkRunner" and scheme == "spark":  # which its driver would try for a minute, once the store is started
+    if (
+        name == "SparkRunner" and scheme == "spark"
+    ):  # which its driver would try for a minute, once the store is started
         _check_answers("--spark_master_url", masters)
     with scratch_folder() as folder:
         server = options.view_as(JobServerOptions)
         server.artifacts_dir = server.artifacts_dir or str(folder)
         with _started(name, options) as portable.job_endpoint:
-            options.view_as(LauncherOptions).launcher_drives = name != "FlinkRunner"  # whose JobManager does
+            options.view_as(LauncherOptions).launcher_drives = (
+                name != "FlinkRunner"
+            )  # whose JobManager does
             yield
 
 
 @contextmanager
 def _started(name: str, options: PipelineOptions) -> Iterator[str]:
     say(f"starting Beam's job server for {name} …")
-    for end in [time.monotonic() + START_SECONDS] * 2:  # another process may take the port that Beam chose
+    for end in [
+        time.monotonic() + START_SECONDS
+    ] * 2:  # another process may take the port that Beam chose
         try:
             runner: Any = create_runner(name)
             server = runner.default_job_server(options)._job_server  # Beam's
-            command, endpoint = server.subprocess_cmd_and_endpoint()  # fetched by Beam where it has to be and can be
-        except Exception as error:  # downloads, versions, files: whatever it is, the remedy is the same
+            command, endpoint = (
+                server.subprocess_cmd_and_endpoint()
+            )  # fetched by Beam where it has to be and can be
+        except (
+            Exception
+        ) as error:  # downloads, versions, files: whatever it is, the remedy is the same
             raise _no_server(name, error) from error
         port, said = endpoint.rpartition(":")[2], deque[str](maxlen=1)
         with held([str(part).replace("{{PORT}}", port) for part in command]) as output:
-            reader = threading.Thread(target=pass_on, args=(output, said), name="job service's log", daemon=True)
+            reader = threading.Thread(
+                target=pass_on, args=(output, said), name="job service's log", daemon=True
+            )
             reader.start()
-            while not (answers := _answers(endpoint)) and reader.is_alive() and time.monotonic() < end:
+            while (
+                not (answers := _answers(endpoint)) and reader.is_alive() and time.monotonic() < end
+            ):
                 time.sleep(0.1)
             if answers:
                 yield endpoint
@@ -74,18 +93,25 @@ def _started(name: str, options: PipelineOptions) -> Iterator[str]:
 
 
 def _no_server(name: str, problem: object) -> CommandError:
-    return CommandError(Exit.BAD_LOCATION, f"{name}: Beam's job server can't be started ({problem}): {REMEDY}")
+    return CommandError(
+        Exit.BAD_LOCATION, f"{name}: Beam's job server can't be started ({problem}): {REMEDY}"
+    )
 
 
 def _check_answers(option: str, endpoints: str) -> None:
     """CommandError (bad location) unless one of ``endpoints``, HOST:PORT with commas between, takes a connection."""
     if not any(map(_answers, endpoints.split(","))):
-        raise CommandError(Exit.BAD_LOCATION, f"nothing answers at {endpoints}: start it there, or mend {option}")
+        raise CommandError(
+            Exit.BAD_LOCATION, f"nothing answers at {endpoints}: start it there, or mend {option}"
+        )
 
 
 def _answers(endpoint: str) -> bool:
     host, _, port = endpoint.rpartition(":")
-    with suppress(OSError, ValueError), socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS):
+    with (
+        suppress(OSError, ValueError),
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS),
+    ):
         return True
     return False
 
@@ -97,4 +123,6 @@ def pass_on(stream: IO[bytes], said: deque[str]) -> None:
         log.info("%s", text)
         said.append(text)
         if lost := LOST_EXECUTOR.search(text):
-            say(f"the engine lost executor {lost[1]} on {lost[2]}: {lost[3]}; its tasks are tried again elsewhere")
+            say(
+                f"the engine lost executor {lost[1]} on {lost[2]}: {lost[3]}; its tasks are tried again elsewhere"
+            )

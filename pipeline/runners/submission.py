@@ -50,12 +50,18 @@ class SubmittedJob:
         if address is not None and (flink.follow(address, self.id or "") or self.result is None):
             return
         # Beam's thread that reads a job's messages would end with a traceback where the job service ends before the job.
-        while runner_name(self.options) in ENGINES and not PipelineState.is_terminal(self.result.state):
+        while runner_name(self.options) in ENGINES and not PipelineState.is_terminal(
+            self.result.state
+        ):
             time.sleep(LOOK_SECONDS)
         try:
             self.result.wait_until_finish()
-        except RuntimeError as error:  # with the service's last message alone, which may lack the cause
-            messages = getattr(self.result, "_messages", ())  # Beam has no public name for them (2.77)
+        except (
+            RuntimeError
+        ) as error:  # with the service's last message alone, which may lack the cause
+            messages = getattr(
+                self.result, "_messages", ()
+            )  # Beam has no public name for them (2.77)
             said = (message.message_response.message_text for message in messages)
             raise RuntimeError("\n".join([str(error), *said])) from error
 
@@ -85,12 +91,18 @@ class LocalRunner(FnApiRunner):
 
 def submit(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> SubmittedJob:
     """Hand the pipeline of ``transform`` to its runner; a local runner runs it to its end here. Errors are the runner's."""
-    pipeline = beam.Pipeline(runner=LocalRunner() if runner_name(options) == LOCAL_RUNNER else None, options=options)
+    pipeline = beam.Pipeline(
+        runner=LocalRunner() if runner_name(options) == LOCAL_RUNNER else None, options=options
+    )
     _ = pipeline | transform
     result: Any = pipeline.run()
     job_id: str | None = None
-    with suppress(AttributeError):  # a local runner's, and Dataflow's of a template, which has no job
-        job_id = result.job_id() if runner_name(options) == "DataflowRunner" else result._job_id  # no public name (2.77)
+    with suppress(
+        AttributeError
+    ):  # a local runner's, and Dataflow's of a template, which has no job
+        job_id = (
+            result.job_id() if runner_name(options) == "DataflowRunner" else result._job_id
+        )  # no public name (2.77)
     return SubmittedJob(result, options, job_id)
 
 

@@ -42,7 +42,11 @@ def resolve(pom: Path) -> list[Path]:
     """
     if (problem := missing_tools()) is not None:
         raise ClusterError(problem)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store" / "artefacts"
+    cache = (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "elmo-store"
+        / "artefacts"
+    )
     remembered = cache / f"{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
     if remembered.is_file():
         jars = [Path(name) for name in remembered.read_text("utf-8").split(os.pathsep)]
@@ -57,10 +61,14 @@ def resolve(pom: Path) -> list[Path]:
 def _ask_maven(pom: Path, remembered: Path) -> list[Path]:
     answer = remembered.with_suffix(f".{os.getpid()}")
     command = ["mvn", "-q", "-B", "-f", str(pom), MAVEN_GOAL, f"-Dmdep.outputFile={answer}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False
+    )
     if done.returncode or not answer.is_file():
         last = "\n".join(line for line in done.stdout.splitlines() if "ERROR" in line)[-2000:]
-        raise ClusterError(f"Maven could not resolve {pom}: {' '.join(command)} ended with {done.returncode}\n{last}")
+        raise ClusterError(
+            f"Maven could not resolve {pom}: {' '.join(command)} ended with {done.returncode}\n{last}"
+        )
     answer.replace(remembered)
     return [Path(name) for name in remembered.read_text("utf-8").strip().split(os.pathsep)]
 

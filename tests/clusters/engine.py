@@ -21,7 +21,10 @@ def pool_options(address: str) -> list[str]:
 
 def environment_options(program: str) -> list[str]:
     """Beam's options for workers that are processes of ``program``, which every machine of the cluster has."""
-    return ["--environment_type=PROCESS", f"--environment_config={json.dumps({'command': program})}"]
+    return [
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps({'command': program})}",
+    ]
 
 
 class Cluster(ABC):
@@ -87,11 +90,15 @@ class Cluster(ABC):
             for member in self.members:
                 if member.process.returncode is None:
                     member.check_alive()
-            with suppress(OSError, ValueError):  # a leader's pages are not there, or not whole, as soon as its port is
+            with suppress(
+                OSError, ValueError
+            ):  # a leader's pages are not there, or not whole, as soon as its port is
                 if self.n_registered() >= n:
                     return
             time.sleep(0.2)
-        raise ClusterError(f"{n} members did not register in {START_SECONDS:.0f} s, see the logs in {self.folder}")
+        raise ClusterError(
+            f"{n} members did not register in {START_SECONDS:.0f} s, see the logs in {self.folder}"
+        )
 
     def beam_options(self) -> list[str]:
         """What a job needs to run here; its workers, on this machine, are those that the command chooses itself."""
@@ -107,16 +114,31 @@ class Cluster(ABC):
 
     def get(self, path: str) -> Any:
         """What the leader's web service says at ``path``, from JSON."""
-        with urllib.request.urlopen(f"http://localhost:{self.web_port}/{path}", timeout=30) as reply:
+        with urllib.request.urlopen(
+            f"http://localhost:{self.web_port}/{path}", timeout=30
+        ) as reply:
             return json.load(reply)
 
-    def start_java(self, name: str, main_class: str, flags: Sequence[str], arguments: Sequence[str], **env: str) -> Service:
+    def start_java(
+        self, name: str, main_class: str, flags: Sequence[str], arguments: Sequence[str], **env: str
+    ) -> Service:
         """Start a Java class of the engine's jars, with a folder ``name`` for its temporary files and a log."""
         scratch = self.folder / name
-        command = ["java", *flags, f"-Djava.io.tmpdir={scratch}", *java_flags(), "-cp", str(self.jar), main_class, *arguments]
+        command = [
+            "java",
+            *flags,
+            f"-Djava.io.tmpdir={scratch}",
+            *java_flags(),
+            "-cp",
+            str(self.jar),
+            main_class,
+            *arguments,
+        ]
         scratch.mkdir()
         log = self.folder / f"{name}.log"
-        return self._stack.enter_context(service(f"{self.engine} {name}", command, log=log, env=env))
+        return self._stack.enter_context(
+            service(f"{self.engine} {name}", command, log=log, env=env)
+        )
 
 
 ClusterType = TypeVar("ClusterType", bound=Cluster)

@@ -41,5 +41,11 @@ class FlinkCluster(Cluster):
     def _start(self, name: str, main_class: str, heap: str, arguments: list[str]) -> Service:
         flags = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
         ports = [f"-Drest.port={self.web_port}", f"-Djobmanager.rpc.port={self.port}"]
-        own = ["--configDir", str(self.folder / "conf"), *arguments, *ports, f"-Dio.tmp.dirs={self.folder / name}"]
+        own = [
+            "--configDir",
+            str(self.folder / "conf"),
+            *arguments,
+            *ports,
+            f"-Dio.tmp.dirs={self.folder / name}",
+        ]
         return self.start_java(name, main_class, flags, own)

@@ -24,7 +24,10 @@ class ClusterError(RuntimeError):
 
 def worker_environment() -> dict[str, str]:
     """The environment of services and workers: this Python first in PATH, our packages found from a checkout, safe paths."""
-    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    }
     put_ours_first([], environment)
     return environment
 
@@ -66,12 +69,16 @@ class Service:
             with suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
                 return
             time.sleep(0.1)
-        raise ClusterError(f"the {self.name} did not answer on port {port} in {seconds:.0f} s\n{self.last_lines()}")
+        raise ClusterError(
+            f"the {self.name} did not answer on port {port} in {seconds:.0f} s\n{self.last_lines()}"
+        )
 
     def check_alive(self) -> None:
         """ClusterError with its last lines if the process has ended."""
         if self.process.poll() is not None:
-            raise ClusterError(f"the {self.name} ended with {self.process.returncode}\n{self.last_lines()}")
+            raise ClusterError(
+                f"the {self.name} ended with {self.process.returncode}\n{self.last_lines()}"
+            )
 
     def kill(self) -> None:
         """End the whole group at once, as a machine that dies would; children included."""

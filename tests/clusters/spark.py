@@ -41,11 +41,22 @@ class SparkCluster(Cluster):
         jars.mkdir(parents=True)
         for jar in {path.name: path for path in resolve(self.pom)}.values():
             os.symlink(jar, jars / jar.name)
-        return self._start("master", MASTER, ["--port", str(self.port), "--webui-port", str(self.web_port)])
+        return self._start(
+            "master", MASTER, ["--port", str(self.port), "--webui-port", str(self.web_port)]
+        )
 
     def start_member(self, name: str) -> Service:
-        resources = ["--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(self.folder / f"{name}-work")]
-        return self._start(name, WORKER, [*resources, "--webui-port", str(free_port()), self.master])
+        resources = [
+            "--cores",
+            "1",
+            "--memory",
+            WORKER_MEMORY,
+            "--work-dir",
+            str(self.folder / f"{name}-work"),
+        ]
+        return self._start(
+            name, WORKER, [*resources, "--webui-port", str(free_port()), self.master]
+        )
 
     def n_registered(self) -> int:
         return int(self.get("json/")["aliveworkers"])

@@ -37,7 +37,11 @@ class Cloud:
 
     def environment(self, home: str) -> dict[str, str]:
         """Variables with which the clients find this server and no credentials of the machine."""
-        return {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{self.port}", "NO_GCE_CHECK": "true", "HOME": home}
+        return {
+            "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{self.port}",
+            "NO_GCE_CHECK": "true",
+            "HOME": home,
+        }
 
 
 def _handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:
@@ -45,7 +49,9 @@ def _handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             """Silence."""
 
-        def _answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        def _answer(
+            self, value: Any, status: int = 200, headers: dict[str, str] | None = None
+        ) -> None:
             body = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -69,7 +75,9 @@ def _handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:
             cloud.requests.append(f"GET {self.path}")
             path = urllib.parse.urlsplit(self.path).path
             if re.fullmatch(r"/storage/v1/b/[^/]+", path):
-                self._answer({"name": path.rpartition("/")[2], "location": "EU", "softDeletePolicy": {}})
+                self._answer(
+                    {"name": path.rpartition("/")[2], "location": "EU", "softDeletePolicy": {}}
+                )
             elif "/jobs/" in path and path.endswith("/messages"):
                 self._answer({"jobMessages": []})
             elif "/jobs/" in path:
@@ -87,7 +95,13 @@ def _handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:
             query = urllib.parse.parse_qs(url.query)
             bucket = url.path.split("/b/")[1].split("/")[0]
             name = query.get("name", [None])[0] or json.loads(body)["name"]
-            self._answer({}, 200, {"Location": f"http://{self.headers['Host']}/put/{bucket}/{urllib.parse.quote(name)}"})
+            self._answer(
+                {},
+                200,
+                {
+                    "Location": f"http://{self.headers['Host']}/put/{bucket}/{urllib.parse.quote(name)}"
+                },
+            )
 
         def do_PUT(self) -> None:
             cloud.requests.append(f"PUT {self.path}")
@@ -96,7 +110,9 @@ def _handler(cloud: Cloud) -> type[BaseHTTPRequestHandler]:
                 _, _, bucket, name = path.split("/", 3)
                 cloud.objects[f"gs://{bucket}/{name}"] = body
                 checksum = base64.b64encode(google_crc32c.value(body).to_bytes(4, "big")).decode()
-                self._answer({"name": name, "bucket": bucket, "size": str(len(body)), "crc32c": checksum})
+                self._answer(
+                    {"name": name, "bucket": bucket, "size": str(len(body)), "crc32c": checksum}
+                )
                 return
             asked = json.loads(body)
             cloud.requested_states.append(asked.get("requestedState", ""))

@@ -19,7 +19,24 @@ from tests.pipeline.conftest import TINY
 from tests.pipeline.support import digests, heed_signals
 
 Arguments = Callable[..., list[str]]
-WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    ",",
+    "naïve",
+    "dogs",
+    "ran",
+    "東京",
+    "away",
+    "from",
+    "it",
+    "quickly",
+    ".",
+]
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +46,10 @@ def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random_weights(TINY).save_safetensors(folder / "model.safetensors")
     (folder / "corpus").mkdir()
     for k in range(24):
-        lines = [" ".join(WORDS[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27)) for i in range(42)]
+        lines = [
+            " ".join(WORDS[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27))
+            for i in range(42)
+        ]
         (folder / "corpus" / f"{k:03d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
@@ -41,13 +61,24 @@ def embed_arguments(job_folder: Path) -> Arguments:
     def arguments(output: Path, *more: str) -> list[str]:
         shape = ["--input-format", "lines", "--shard-rows", "64", "--store", "both", "--quiet"]
         model = str(job_folder / "model.safetensors")
-        return ["embed", str(job_folder / "corpus"), "--output", str(output), "--model", model, *shape, *more]
+        return [
+            "embed",
+            str(job_folder / "corpus"),
+            "--output",
+            str(output),
+            "--model",
+            model,
+            *shape,
+            *more,
+        ]
 
     return arguments
 
 
 def started(
-    arguments: Sequence[str], env: Mapping[str, str] | None = None, command: Sequence[str] = ("-m", "elmo_store")
+    arguments: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    command: Sequence[str] = ("-m", "elmo_store"),
 ) -> "subprocess.Popen[str]":
     """``elmo-store`` in a process and process group of its own, ``env`` added to its environment."""
     return subprocess.Popen(
@@ -93,7 +124,11 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 
 def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
     """The job service that a launcher started; Spark's driver."""
-    return next(child for child in psutil.Process(process.pid).children(recursive=True) if child.name() == "java")
+    return next(
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if child.name() == "java"
+    )
 
 
 @contextmanager
@@ -109,7 +144,12 @@ def cluster_here(kind: type[ClusterType], folder: Path, n_members: int) -> Itera
 def worker_pool(program: str) -> Iterator[list[str]]:
     """A pool of workers on this machine, each a process of ``program``; Beam's options for it."""
     port = free_port()
-    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    command = [
+        sys.executable,
+        "-m",
+        "apache_beam.runners.worker.worker_pool_main",
+        f"--service_port={port}",
+    ]
     with service("pool", [*command, f"--container_executable={program}"]) as running:
         running.wait_for_port(port)
         yield pool_options(f"localhost:{port}")

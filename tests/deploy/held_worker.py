@@ -21,7 +21,10 @@ from typing import Any
 from model.errors import DeviceLostError
 from tests.clusters.processes import wait_until
 
-KILLED_LOADING, DEVICE_LOST = "killed-loading", "device-lost"  # a process is killed as it loads its model; finds its GPU lost
+KILLED_LOADING, DEVICE_LOST = (
+    "killed-loading",
+    "device-lost",
+)  # a process is killed as it loads its model; finds its GPU lost
 FIRST_LIMIT, NO_LIMIT = 5, 1 << 30
 HELD_SECONDS = 600  # by then workers are at work, on a slow machine too
 
@@ -38,7 +41,9 @@ class Gate:
         self.let_write(FIRST_LIMIT)
         here = Path(__file__).resolve().parents[2]
         command = shlex.join([sys.executable, "-m", "tests.deploy.held_worker", str(self.folder)])
-        Path(self.program).write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(here))} exec {command} "$@"\n')
+        Path(self.program).write_text(
+            f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(here))} exec {command} "$@"\n'
+        )
         Path(self.program).chmod(0o755)
 
     @property
@@ -71,7 +76,11 @@ class Gate:
         def new() -> set[str]:
             return {path.name for path in self.folder.glob("held-*")} - self._seen
 
-        wait_until(f"{n} workers held at work", lambda: len(new()) >= n or process.poll() is not None, HELD_SECONDS)
+        wait_until(
+            f"{n} workers held at work",
+            lambda: len(new()) >= n or process.poll() is not None,
+            HELD_SECONDS,
+        )
         assert process.poll() is None, process.communicate()
         names = new()
         self._seen |= names
@@ -104,7 +113,12 @@ def main(folder: Path) -> None:
 
     def held_work(worker_id: str, endpoint: str) -> None:
         embed = importlib.import_module("transforms.stages.embed")
-        load, compute, write, numbers = embed.load_engine, embed.compute, embed.write_shard, itertools.count()
+        load, compute, write, numbers = (
+            embed.load_engine,
+            embed.compute,
+            embed.write_shard,
+            itertools.count(),
+        )
 
         def loaded(*arguments: Any) -> Any:
             if is_hit(KILLED_LOADING):

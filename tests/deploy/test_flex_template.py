@@ -17,7 +17,9 @@ def parameters(repo_dir: Path) -> dict[str, dict[str, object]]:
     return {parameter["name"]: parameter for parameter in metadata["parameters"]}
 
 
-def test_every_parameter_is_an_option_of_embed_with_its_choices_and_its_default(repo_dir: Path) -> None:
+def test_every_parameter_is_an_option_of_embed_with_its_choices_and_its_default(
+    repo_dir: Path,
+) -> None:
     ours = embed_options()
     for name, parameter in parameters(repo_dir).items():
         if name == INPUT:
@@ -29,7 +31,11 @@ def test_every_parameter_is_an_option_of_embed_with_its_choices_and_its_default(
         given_choices = [option["value"] for option in parameter.get("enumOptions", [])]  # type: ignore[attr-defined]
         assert not given_choices or given_choices == list(action.choices or ()), name
         default = re.search(r"Default: (\S+?)(,|$)", str(parameter["helpText"]))
-        if default and isinstance(action.default, str | int) and not isinstance(action.default, bool):
+        if (
+            default
+            and isinstance(action.default, str | int)
+            and not isinstance(action.default, bool)
+        ):
             assert default[1] == str(action.default), name
 
 
@@ -43,23 +49,52 @@ def test_the_launchers_command_is_one_that_embed_parses(repo_dir: Path) -> None:
     }
     ours = embed_options()
     sample = {
-        name: values.get(name) or str((parameter.get("enumOptions") or [{"value": ours[name].default or "auto"}])[0]["value"])  # type: ignore[index]
+        name: values.get(name)
+        or str(
+            (parameter.get("enumOptions") or [{"value": ours[name].default or "auto"}])[0]["value"]
+        )  # type: ignore[index]
         for name, parameter in parameters(repo_dir).items()
     }
     command = command_of([f"--{name}={value}" for name, value in sample.items()])
     parser, _ = build_parser({"embed"})
     args = parser.parse_args(command)
     assert args.inputs == ["gs://a/x.txt", "gs://a/y.txt"]
-    assert (args.output, args.shard_rows, args.overwrite, args.dtype, args.no_wait) == ("gs://b/s", 512, True, "float32", True)
+    assert (args.output, args.shard_rows, args.overwrite, args.dtype, args.no_wait) == (
+        "gs://b/s",
+        512,
+        True,
+        "float32",
+        True,
+    )
 
 
 def test_what_the_service_adds_passes_through() -> None:
-    command = command_of(["--input=gs://a/x", "--output=gs://b", "--runner=DataflowRunner", "--overwrite=false", "--model="])
-    assert command == ["embed", "gs://a/x", "--no-wait", "--output=gs://b", "--runner=DataflowRunner"]
+    command = command_of(
+        [
+            "--input=gs://a/x",
+            "--output=gs://b",
+            "--runner=DataflowRunner",
+            "--overwrite=false",
+            "--model=",
+        ]
+    )
+    assert command == [
+        "embed",
+        "gs://a/x",
+        "--no-wait",
+        "--output=gs://b",
+        "--runner=DataflowRunner",
+    ]
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--output=x"], ["--input=", "--output=x"], ["--input=a", "--overwrite=maybe"], ["--input=a", "--store"]]
+    "wrong",
+    [
+        ["--output=x"],
+        ["--input=", "--output=x"],
+        ["--input=a", "--overwrite=maybe"],
+        ["--input=a", "--store"],
+    ],
 )
 def test_what_can_not_be_meant_is_refused(wrong: list[str]) -> None:
     with pytest.raises(ValueError, match=r"input is missing|true or false|--name=value"):
@@ -67,7 +102,11 @@ def test_what_can_not_be_meant_is_refused(wrong: list[str]) -> None:
 
 
 @given(
-    st.lists(st.text(st.characters(blacklist_characters=",", blacklist_categories=["Cs"]), min_size=1), min_size=1, max_size=4)
+    st.lists(
+        st.text(st.characters(blacklist_characters=",", blacklist_categories=["Cs"]), min_size=1),
+        min_size=1,
+        max_size=4,
+    )
 )
 def test_inputs_arrive_as_they_were_given(inputs: list[str]) -> None:
     command = command_of([f"--input={','.join(inputs)}", "--output=gs://b"])

@@ -111,7 +111,10 @@ def counters(flink: FlinkCluster, job: str) -> dict[str, int]:
     (ours,) = flink.get(f"jobs/{job}/accumulators")["user-task-accumulators"]
     sums: dict[str, int] = {}
     for info in json.loads(ours["value"])["metrics"]["attempted"]:
-        if info["labels"].get("NAMESPACE") == NAMESPACE and info["type"] == "beam:metrics:sum_int64:v1":
+        if (
+            info["labels"].get("NAMESPACE") == NAMESPACE
+            and info["type"] == "beam:metrics:sum_int64:v1"
+        ):
             value = VarIntCoder().decode(base64.b64decode(info["payload"]))
             sums[info["labels"]["NAME"]] = sums.get(info["labels"]["NAME"], 0) + value
     return sums
@@ -133,7 +136,11 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
     job = newest_job(flink)
     assert len(embedding_task_managers(flink, job)) == N_TASK_MANAGERS
     assert re.fullmatch(rf"elmo-store-embed-{lease.run[:8]}", flink.get(f"jobs/{job}")["name"])
-    assert counters(flink, job)["tokens"] == counters(flink, job)["tokens_read"] == read_manifest(Root(store)).sizes.tokens
+    assert (
+        counters(flink, job)["tokens"]
+        == counters(flink, job)["tokens_read"]
+        == read_manifest(Root(store)).sizes.tokens
+    )
     noise = [line for line in err.splitlines() if "\tat " in line or "Waiting for grpc" in line]
     assert noise == []
 
@@ -142,22 +149,43 @@ def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process_als
     flink: FlinkCluster, local_store: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "w.json").write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.5}')
-    command = ["mix", str(local_store), "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--output"]
+    command = [
+        "mix",
+        str(local_store),
+        "--weights",
+        str(tmp_path / "w.json"),
+        "--pool",
+        "mean",
+        "--output",
+    ]
     assert ran([*command, str(tmp_path / "here")]).returncode == Exit.COMPLETE
-    there = [*command, str(tmp_path / "there"), *(given for given in flink.beam_options() if given != "--threads=1")]
+    there = [
+        *command,
+        str(tmp_path / "there"),
+        *(given for given in flink.beam_options() if given != "--threads=1"),
+    ]
     killed = started(there)
     wait_until("a worker", lambda: bool(workers(flink)) or killed.poll() is not None)
     killed.kill()
     killed.communicate()
     done = ran(there)  # at once: nothing of the first counts
     assert done.returncode == Exit.COMPLETE, done.stderr
-    assert re.fullmatch("elmo-store-mix-[0-9a-f]{8}", flink.get(f"jobs/{newest_job(flink)}")["name"])
-    made, here = ({path.name: path.read_bytes() for path in (tmp_path / at / "vectors").iterdir()} for at in ("there", "here"))
+    assert re.fullmatch(
+        "elmo-store-mix-[0-9a-f]{8}", flink.get(f"jobs/{newest_job(flink)}")["name"]
+    )
+    made, here = (
+        {path.name: path.read_bytes() for path in (tmp_path / at / "vectors").iterdir()}
+        for at in ("there", "here")
+    )
     assert made == here != {}
 
 
 def test_a_job_outlives_workers_task_managers_and_its_launcher_which_its_rerun_follows(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
+    flink: FlinkCluster,
+    embed_arguments: Arguments,
+    local_bytes: dict[str, str],
+    gate: Gate,
+    tmp_path: Path,
 ) -> None:
     store = tmp_path / "store"
     command = embed_arguments(store, *flink.beam_options(), *environment_options(gate.program))
@@ -192,7 +220,11 @@ def test_a_job_outlives_workers_task_managers_and_its_launcher_which_its_rerun_f
 
 
 def test_a_job_is_followed_cancelled_submitted_anew_taken_over_and_interrupted_and_the_same_command_completes_it(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
+    flink: FlinkCluster,
+    embed_arguments: Arguments,
+    local_bytes: dict[str, str],
+    gate: Gate,
+    tmp_path: Path,
 ) -> None:
     def state() -> str:
         return str(flink.get(f"jobs/{job}")["state"])
@@ -251,18 +283,34 @@ def test_tasks_that_fail_together_as_those_of_a_worker_that_dies_count_once(repo
 def test_a_program_of_the_workers_that_is_missing_is_named(
     flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
 ) -> None:
-    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), *environment_options("no-such-worker")))
+    done = ran(
+        embed_arguments(
+            tmp_path / "store", *flink.beam_options(), *environment_options("no-such-worker")
+        )
+    )
     assert done.returncode == Exit.INCOMPLETE, done.stderr
     assert 'Cannot run program "no-such-worker"' in done.stderr
 
 
 def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_a_while_is_waited_for(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, s3_url: str
+    flink: FlinkCluster,
+    embed_arguments: Arguments,
+    local_bytes: dict[str, str],
+    gate: Gate,
+    s3_url: str,
 ) -> None:
     root = Root(f"{s3_url}/flink-{gate.folder.parent.name}")
     with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
-        options = {"key": "test", "secret": "test", "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"}
-        command = [*embed_arguments(Path("unused")), *flink.beam_options(), *environment_options(gate.program)]
+        options = {
+            "key": "test",
+            "secret": "test",
+            "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}",
+        }
+        command = [
+            *embed_arguments(Path("unused")),
+            *flink.beam_options(),
+            *environment_options(gate.program),
+        ]
         command += ["--output", str(root), "--storage-options", json.dumps(options)]
 
         def without_bucket(process: "subprocess.Popen[str]", n_workers: int) -> None:
@@ -276,7 +324,11 @@ def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_a_while_is_waite
         driver = job_service(first)
         _, err = first.communicate(timeout=600)
         assert first.returncode == Exit.INCOMPLETE, err
-        assert re.search(rf"^elmo-store embed: incomplete: .*{root} could not be reached for 5 s;.*\n\Z", err, re.MULTILINE), err
+        assert re.search(
+            rf"^elmo-store embed: incomplete: .*{root} could not be reached for 5 s;.*\n\Z",
+            err,
+            re.MULTILINE,
+        ), err
         assert "Traceback" not in err
         assert not driver.is_running()
         ended = newest_job(flink)

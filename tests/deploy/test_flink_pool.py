@@ -19,7 +19,10 @@ def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
     embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    with cluster_here(FlinkCluster, tmp_path / "cluster", 1) as cluster, worker_pool(gate.program) as pool:
+    with (
+        cluster_here(FlinkCluster, tmp_path / "cluster", 1) as cluster,
+        worker_pool(gate.program) as pool,
+    ):
         process = started(embed_arguments(store, *cluster.beam_options(), *pool))
         (worker,) = gate.wait_held(1, process)
         os.kill(worker, signal.SIGKILL)

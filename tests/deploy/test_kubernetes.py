@@ -64,9 +64,16 @@ def flink_schema(repo_dir: Path) -> jsonschema.Draft202012Validator:
     """By the OpenAPI schema of FlinkDeployment in the operator's release, unknown fields refused."""
     if (problem := missing_tools()) is not None:
         pytest.skip(f"the operator's CRD can't be had: {problem}")
-    (jar,) = [jar for jar in resolve(repo_dir / "deploy" / "kubernetes" / "pom.xml") if "operator-api" in jar.name]
+    (jar,) = [
+        jar
+        for jar in resolve(repo_dir / "deploy" / "kubernetes" / "pom.xml")
+        if "operator-api" in jar.name
+    ]
     with zipfile.ZipFile(jar) as archive:
-        crd = yaml.load(archive.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"), yaml.CSafeLoader)
+        crd = yaml.load(
+            archive.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"),
+            yaml.CSafeLoader,
+        )
     (version,) = [version for version in crd["spec"]["versions"] if version["name"] == "v1beta1"]
     return jsonschema.Draft202012Validator(strict(version["schema"]["openAPIV3Schema"]))
 
@@ -78,7 +85,11 @@ def strict(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     closed = {name: strict(value) for name, value in schema.items()}
-    if isinstance(closed.get("properties"), dict) and closed.get("type") == "object" and "additionalProperties" not in closed:
+    if (
+        isinstance(closed.get("properties"), dict)
+        and closed.get("type") == "object"
+        and "additionalProperties" not in closed
+    ):
         closed["additionalProperties"] = False
     return closed
 
@@ -98,7 +109,9 @@ def pods(objects: Objects) -> Iterator[tuple[str, Any]]:
 
 def computing(objects: Objects) -> tuple[Any, Any]:
     """The pod that has the model, and its container."""
-    role, field = ("taskManager", "initContainers") if "FlinkDeployment" in objects else ("job", "containers")
+    role, field = (
+        ("taskManager", "initContainers") if "FlinkDeployment" in objects else ("job", "containers")
+    )
     pod = dict(pods(objects))[role]
     (container,) = pod[field]
     return pod, container
@@ -107,8 +120,13 @@ def computing(objects: Objects) -> tuple[Any, Any]:
 def arguments(objects: Objects) -> list[str]:
     """What the Job's container runs, with the variables as Kubernetes puts them in."""
     (container,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
-    assert container["envFrom"] == [{"configMapRef": {"name": objects["ConfigMap"]["metadata"]["name"]}}]
-    return [re.sub(r"\$\((\w+)\)", lambda name: objects["ConfigMap"]["data"][name[1]], value) for value in container["args"]]
+    assert container["envFrom"] == [
+        {"configMapRef": {"name": objects["ConfigMap"]["metadata"]["name"]}}
+    ]
+    return [
+        re.sub(r"\$\((\w+)\)", lambda name: objects["ConfigMap"]["data"][name[1]], value)
+        for value in container["args"]
+    ]
 
 
 def refused(repo_dir: Path, checked: Mapping[str, Any]) -> dict[str, str]:
@@ -117,7 +135,9 @@ def refused(repo_dir: Path, checked: Mapping[str, Any]) -> dict[str, str]:
         pytest.skip("go is not installed, which builds Kubernetes' own admission code")
     folder = repo_dir / "tests" / "deploy" / "pod_security"
     pods_json = json.dumps(checked)
-    done = subprocess.run(["go", "run", "."], cwd=folder, input=pods_json, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["go", "run", "."], cwd=folder, input=pods_json, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -132,10 +152,14 @@ def test_flink_deployments_are_valid_by_the_operators_own_schema(
 
 
 @pytest.mark.parametrize(
-    ("path", "value"), [(("taskManager", "replicas"), "two"), (("taskMangers",), {}), (("flinkVersion",), "v0")]
+    ("path", "value"),
+    [(("taskManager", "replicas"), "two"), (("taskMangers",), {}), (("flinkVersion",), "v0")],
 )
 def test_the_schema_refuses_what_is_wrong(
-    overlays: dict[str, Objects], flink_schema: jsonschema.Draft202012Validator, path: tuple[str, ...], value: Any
+    overlays: dict[str, Objects],
+    flink_schema: jsonschema.Draft202012Validator,
+    path: tuple[str, ...],
+    value: Any,
 ) -> None:
     deployment = copy.deepcopy(overlays["flink-gke"]["FlinkDeployment"])
     field = deployment["spec"]
@@ -157,7 +181,9 @@ def test_everything_else_is_valid_by_kubernetes_own_schemas(overlays: dict[str, 
             kubernetes_validate.validate(objects[kind], KUBERNETES, strict=True)
         for _, spec in pods(objects):
             # Flink's own container gets its image from the operator.
-            check({**spec, "containers": [{"image": "flink", **each} for each in spec["containers"]]})
+            check(
+                {**spec, "containers": [{"image": "flink", **each} for each in spec["containers"]]}
+            )
     with pytest.raises(kubernetes_validate.ValidationError):  # and these schemas do refuse
         check({**spec, "contaners": []})
 
@@ -169,19 +195,30 @@ def deployments(repo_dir: Path, overlays: dict[str, Objects], tmp_path: Path) ->
         pytest.skip(f"the operator's code can't be had: {problem}")
     spec = overlays["flink-gke"]["FlinkDeployment"]["spec"]
     for role in ROLES:
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, **spec[role]["podTemplate"]}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": role},
+            **spec[role]["podTemplate"],
+        }
         (tmp_path / role).write_text(json.dumps(pod), "utf-8")
     settings = {
         "kubernetes.cluster-id": "elmo-flink",
         "kubernetes.container.image.ref": spec["image"],
         "kubernetes.service-account": spec["serviceAccount"],
-        "kubernetes.internal.taskmanager.replicas": spec["taskManager"]["replicas"],  # which native mode does not look at
+        "kubernetes.internal.taskmanager.replicas": spec["taskManager"][
+            "replicas"
+        ],  # which native mode does not look at
         "kubernetes.internal.cluster-mode": "SESSION",
         "taskmanager.rpc.port": 6122,
         "blob.server.port": 6124,
-        **{f"kubernetes.{role.lower()}.cpu.amount": spec[role]["resource"]["cpu"] for role in ROLES},
+        **{
+            f"kubernetes.{role.lower()}.cpu.amount": spec[role]["resource"]["cpu"] for role in ROLES
+        },
     }
-    classpath = os.pathsep.join(str(jar) for jar in resolve(repo_dir / "deploy" / "kubernetes" / "pom.xml"))
+    classpath = os.pathsep.join(
+        str(jar) for jar in resolve(repo_dir / "deploy" / "kubernetes" / "pom.xml")
+    )
     program = repo_dir / "tests" / "deploy" / "FlinkDeployments.java"
     command = ["java", "-cp", classpath, str(program), *(str(tmp_path / role) for role in ROLES)]
     command += [f"{name}={value}" for name, value in settings.items()]
@@ -211,8 +248,14 @@ def test_the_operator_makes_of_it_deployments_with_all_task_managers_and_a_pool_
 
 
 @pytest.mark.slow
-def test_the_api_servers_own_code_admits_every_pod_as_restricted(repo_dir: Path, overlays: dict[str, Objects]) -> None:
-    checked = {f"{name} {role}": {"spec": spec} for name, objects in overlays.items() for role, spec in pods(objects)}
+def test_the_api_servers_own_code_admits_every_pod_as_restricted(
+    repo_dir: Path, overlays: dict[str, Objects]
+) -> None:
+    checked = {
+        f"{name} {role}": {"spec": spec}
+        for name, objects in overlays.items()
+        for role, spec in pods(objects)
+    }
     careless = copy.deepcopy(checked["flink-gke taskManager"])
     del careless["spec"]["initContainers"][0]["securityContext"]["capabilities"]
     reasons = refused(repo_dir, checked | {"careless": careless})
@@ -220,7 +263,9 @@ def test_the_api_servers_own_code_admits_every_pod_as_restricted(repo_dir: Path,
     assert reasons == {}
 
 
-def test_all_pods_use_the_service_account_and_none_may_ask_kubernetes(overlays: dict[str, Objects]) -> None:
+def test_all_pods_use_the_service_account_and_none_may_ask_kubernetes(
+    overlays: dict[str, Objects],
+) -> None:
     for objects in overlays.values():
         account = objects["ServiceAccount"]
         assert account["automountServiceAccountToken"] is False
@@ -228,7 +273,9 @@ def test_all_pods_use_the_service_account_and_none_may_ask_kubernetes(overlays: 
         if "FlinkDeployment" in objects:
             accounts.append(objects["FlinkDeployment"]["spec"]["serviceAccount"])
         assert set(accounts) == {account["metadata"]["name"]}
-    assert "eks.amazonaws.com/role-arn" in overlays["eks"]["ServiceAccount"]["metadata"]["annotations"]
+    assert (
+        "eks.amazonaws.com/role-arn" in overlays["eks"]["ServiceAccount"]["metadata"]["annotations"]
+    )
 
 
 def outcome(rules: Any, container: str, code: int, *, disrupted: bool = False) -> str:
@@ -239,7 +286,9 @@ def outcome(rules: Any, container: str, code: int, *, disrupted: bool = False) -
             assert (on["operator"], on["containerName"]) == ("In", container)
             if code in on["values"]:
                 return str(rule["action"])
-        elif disrupted and {"type": "DisruptionTarget", "status": "True"} in rule["onPodConditions"]:
+        elif (
+            disrupted and {"type": "DisruptionTarget", "status": "True"} in rule["onPodConditions"]
+        ):
             return str(rule["action"])
     return "Count"
 
@@ -251,7 +300,10 @@ def test_a_job_is_tried_again_only_where_that_may_help(overlays: dict[str, Objec
         rules = spec["podFailurePolicy"]["rules"]
         ends = {code for code in Exit if outcome(rules, container["name"], code) == "FailJob"}
         assert ends == {Exit.BAD_USAGE, Exit.REFUSED}
-        assert {outcome(rules, container["name"], code) for code in (1, Exit.BAD_LOCATION, Exit.INCOMPLETE, 137)} == {"Count"}
+        assert {
+            outcome(rules, container["name"], code)
+            for code in (1, Exit.BAD_LOCATION, Exit.INCOMPLETE, 137)
+        } == {"Count"}
         assert outcome(rules, container["name"], Exit.INCOMPLETE, disrupted=True) == "Ignore"
         assert spec["template"]["spec"]["restartPolicy"] == "Never"  # which the policy asks for
         assert spec["backoffLimit"] > 0
@@ -268,29 +320,41 @@ def test_the_commands_are_ones_that_the_programs_take(overlays: dict[str, Object
             [f"{'s3' if name.endswith('eks') else 'gs'}://BUCKET/{x}" for x in ("text/", "store")]
         )
         assert {option.partition("=")[0] for option in beams} <= set(beam_flags())
-        assert runner_name(pipeline_options(beams)) == ("FlinkRunner" if name in FLINK else "FnApiRunner")
+        assert runner_name(pipeline_options(beams)) == (
+            "FlinkRunner" if name in FLINK else "FnApiRunner"
+        )
 
 
 def test_images_of_cpus_are_those_without_cuda(overlays: dict[str, Objects]) -> None:
     for name, objects in overlays.items():
-        images = re.findall(r'"image": "REGISTRY/(elmo-store[-a-z]*):0\.1\.0([-a-z]*)"', json.dumps(objects))
+        images = re.findall(
+            r'"image": "REGISTRY/(elmo-store[-a-z]*):0\.1\.0([-a-z]*)"', json.dumps(objects)
+        )
         ours = {tag for image, tag in images if image != "elmo-store-flink-cluster"}
         assert ours == ({"-cpu"} if name.endswith("cpu") else {""})
         assert (("elmo-store-flink-cluster", "") in images) == (name in FLINK)
 
 
-def test_every_container_has_limits_of_memory_and_disk_and_every_job_a_deadline(overlays: dict[str, Objects]) -> None:
+def test_every_container_has_limits_of_memory_and_disk_and_every_job_a_deadline(
+    overlays: dict[str, Objects],
+) -> None:
     for objects in overlays.values():
         assert objects["Job"]["spec"]["activeDeadlineSeconds"] > 0
         for role, pod in pods(objects):
             for container in [*pod.get("initContainers", []), *pod["containers"]]:
                 if container["name"] == "flink-main-container":  # the operator's
-                    assert {"memory", "ephemeralStorage"} <= objects["FlinkDeployment"]["spec"][role]["resource"].keys()
+                    assert {"memory", "ephemeralStorage"} <= objects["FlinkDeployment"]["spec"][
+                        role
+                    ]["resource"].keys()
                 else:
-                    assert {"memory", "ephemeral-storage"} <= container["resources"]["limits"].keys()
+                    assert {"memory", "ephemeral-storage"} <= container["resources"][
+                        "limits"
+                    ].keys()
 
 
-def test_only_gpu_overlays_ask_for_gpus_and_gke_and_eks_name_one_kind(overlays: dict[str, Objects]) -> None:
+def test_only_gpu_overlays_ask_for_gpus_and_gke_and_eks_name_one_kind(
+    overlays: dict[str, Objects],
+) -> None:
     selectors = {
         "gke": {"cloud.google.com/gke-accelerator": "nvidia-l4"},
         "eks": {"node.kubernetes.io/instance-type": "g6.2xlarge"},
@@ -306,7 +370,9 @@ def test_only_gpu_overlays_ask_for_gpus_and_gke_and_eks_name_one_kind(overlays: 
                 assert each is container or GPU not in each.get("resources", {}).get("limits", {})
 
 
-def test_the_flink_cluster_fits_the_job_that_is_submitted_to_it(overlays: dict[str, Objects]) -> None:
+def test_the_flink_cluster_fits_the_job_that_is_submitted_to_it(
+    overlays: dict[str, Objects],
+) -> None:
     for name in FLINK:
         cluster, argv = overlays[name]["FlinkDeployment"], arguments(overlays[name])
         given = dict(value.removeprefix("--").split("=", 1) for value in argv if "=" in value)
@@ -314,23 +380,35 @@ def test_the_flink_cluster_fits_the_job_that_is_submitted_to_it(overlays: dict[s
         # In native mode the operator leaves TaskManagers to Flink, which starts one when a job asks, whatever `replicas` says.
         assert cluster["spec"]["mode"] == "standalone"
         assert given["parallelism"] == str(cluster["spec"]["taskManager"]["replicas"])
-        assert given["threads"] == worker["resources"]["requests"]["cpu"]  # Flink knows its own container's cores only
+        assert (
+            given["threads"] == worker["resources"]["requests"]["cpu"]
+        )  # Flink knows its own container's cores only
         assert given["flink_master"] == f"{cluster['metadata']['name']}-rest:8081"
         (port,) = worker["ports"]
         assert f"--service_port={port['containerPort']}" in worker["command"]
-        assert (given["environment_type"], given["environment_config"]) == ("EXTERNAL", f"localhost:{port['containerPort']}")
+        assert (given["environment_type"], given["environment_config"]) == (
+            "EXTERNAL",
+            f"localhost:{port['containerPort']}",
+        )
         # A sidecar, ready before the TaskManager starts; the operator merges containers by their position unless told otherwise.
-        assert (worker["restartPolicy"], worker["startupProbe"]["tcpSocket"]["port"]) == ("Always", port["name"])
+        assert (worker["restartPolicy"], worker["startupProbe"]["tcpSocket"]["port"]) == (
+            "Always",
+            port["name"],
+        )
         assert [each["name"] for each in pod["containers"]] == ["flink-main-container"]
 
 
 def test_the_submission_waits_until_flink_answers(overlays: dict[str, Objects]) -> None:
     (wait,) = overlays["flink-cpu"]["Job"]["spec"]["template"]["spec"]["initContainers"]
     port = free_port()
-    *shell, command = [part.replace("elmo-flink-rest:8081", f"localhost:{port}") for part in wait["command"]]
+    *shell, command = [
+        part.replace("elmo-flink-rest:8081", f"localhost:{port}") for part in wait["command"]
+    ]
     assert str(port) in command
     said, written = os.pipe()
-    waiting = subprocess.Popen([*shell, command.replace("sleep 5", "sleep 0.1")], env=worker_environment(), stderr=written)
+    waiting = subprocess.Popen(
+        [*shell, command.replace("sleep 5", "sleep 0.1")], env=worker_environment(), stderr=written
+    )
     os.close(written)
     with open(said, "rb") as lines:
         assert any(b"Connection refused" in line for line in lines)
@@ -347,23 +425,35 @@ def test_the_submission_waits_until_flink_answers(overlays: dict[str, Objects]) 
             server.shutdown()
 
 
-def test_the_deployments_settings_are_those_that_the_test_cluster_runs_with(repo_dir: Path, overlays: dict[str, Objects]) -> None:
+def test_the_deployments_settings_are_those_that_the_test_cluster_runs_with(
+    repo_dir: Path, overlays: dict[str, Objects]
+) -> None:
     ours = yaml.safe_load((repo_dir / "deploy" / "flink" / "config.yaml").read_text("utf-8"))
     spec = overlays["flink-cpu"]["FlinkDeployment"]["spec"]
     # Machines are farther apart, and nodes take minutes to come; addresses are the operator's.
-    others = {"heartbeat.timeout", "slot.request.timeout", *(name for name in ours if str(ours[name]) == "localhost")}
+    others = {
+        "heartbeat.timeout",
+        "slot.request.timeout",
+        *(name for name in ours if str(ours[name]) == "localhost"),
+    }
     same = {name: str(value) for name, value in ours.items() if name not in others}
-    assert same == {name: value for name, value in spec["flinkConfiguration"].items() if name not in others}
+    assert same == {
+        name: value for name, value in spec["flinkConfiguration"].items() if name not in others
+    }
     # With Flink's own defaults of what config.yaml leaves out: the JobManager's metaspace of 256 MB, and 192 MB beside it.
     sizes = {
-        name: int(value.removesuffix("m")) for name, value in same.items() if ".memory." in name and not name.endswith("max")
+        name: int(value.removesuffix("m"))
+        for name, value in same.items()
+        if ".memory." in name and not name.endswith("max")
     }
     for role, defaults in (("jobManager", 256 + 192), ("taskManager", 0)):
         total = sum(size for name, size in sizes.items() if name.startswith(role.lower()))
         assert spec[role]["resource"]["memory"] == f"{total + defaults}m"
 
 
-def test_the_overlay_in_the_docs_sets_images_places_and_the_number_of_task_managers(repo_dir: Path, tmp_path: Path) -> None:
+def test_the_overlay_in_the_docs_sets_images_places_and_the_number_of_task_managers(
+    repo_dir: Path, tmp_path: Path
+) -> None:
     shutil.copytree(repo_dir / "deploy" / "kubernetes", tmp_path / "deploy" / "kubernetes")
     section = (repo_dir / "docs" / "deploy.md").read_text("utf-8").partition("## Kubernetes")[2]
     (own,) = re.findall(r"```yaml\n# mine/(kustomization\.yaml)\n(.*?)```", section, re.DOTALL)
@@ -373,5 +463,8 @@ def test_the_overlay_in_the_docs_sets_images_places_and_the_number_of_task_manag
     text = json.dumps(objects)
     assert "REGISTRY" not in text
     assert "BUCKET" not in text
-    assert f"--parallelism={objects['FlinkDeployment']['spec']['taskManager']['replicas']}" in arguments(objects)
+    assert (
+        f"--parallelism={objects['FlinkDeployment']['spec']['taskManager']['replicas']}"
+        in arguments(objects)
+    )
     assert "--parallelism=2" not in arguments(objects)

@@ -17,16 +17,24 @@ from tests.clusters.processes import worker_environment
 from tests.pipeline.support import graph_of
 
 WORD = "Zyzzyvagerund"  # stands in every sentence of the corpus
-N_SHARDS, SHARD_BYTES = 13, 64 * 5 * 16 * 2  # of the states of one shard: rows, states, channels, float16
+N_SHARDS, SHARD_BYTES = (
+    13,
+    64 * 5 * 16 * 2,
+)  # of the states of one shard: rows, states, channels, float16
 
 
 @pytest.fixture
 def opened(tmp_path: Path, job_folder: Path) -> BegunJob:
     """A job at its door: 40 sentences of 20 words, 13 shards."""
     text = tmp_path / "text.txt"
-    text.write_text("".join(f"{WORD} {' '.join(f'w{i}_{j}' for j in range(19))}\n" for i in range(40)), encoding="utf-8")
+    text.write_text(
+        "".join(f"{WORD} {' '.join(f'w{i}_{j}' for j in range(19))}\n" for i in range(40)),
+        encoding="utf-8",
+    )
     model = str(job_folder / "model.safetensors")
-    options = EmbedOptions((str(text),), str(tmp_path / "store"), model, input_format="lines", shard_rows=64)
+    options = EmbedOptions(
+        (str(text),), str(tmp_path / "store"), model, input_format="lines", shard_rows=64
+    )
     return begin_job(options, pipeline_options([]))
 
 
@@ -47,11 +55,19 @@ def crossed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 def test_text_between_stages_would_be_seen(crossed: list[bytes]) -> None:
     with beam.Pipeline(options=pipeline_options([])) as pipeline:
-        _ = pipeline | beam.Create([0]) | beam.Map(lambda _: [WORD, "and"]) | beam.Reshuffle() | beam.Map(len)
+        _ = (
+            pipeline
+            | beam.Create([0])
+            | beam.Map(lambda _: [WORD, "and"])
+            | beam.Reshuffle()
+            | beam.Map(len)
+        )
     assert any(WORD.encode() in elements for elements in crossed)
 
 
-def test_no_edge_of_the_graph_carries_text_or_vectors(opened: BegunJob, crossed: list[bytes]) -> None:
+def test_no_edge_of_the_graph_carries_text_or_vectors(
+    opened: BegunJob, crossed: list[bytes]
+) -> None:
     assert opened.job is not None
     pipeline = beam.Pipeline(options=pipeline_options([]))
     _ = pipeline | EmbedCorpus(opened.job)
@@ -62,7 +78,9 @@ def test_no_edge_of_the_graph_carries_text_or_vectors(opened: BegunJob, crossed:
 
 def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(opened: BegunJob) -> None:
     graph = graph_of(opened).components
-    pardos = [t for t in graph.transforms.values() if t.spec.urn == common_urns.primitives.PAR_DO.urn]
+    pardos = [
+        t for t in graph.transforms.values() if t.spec.urn == common_urns.primitives.PAR_DO.urn
+    ]
     assert ["Shards/Embed" in t.unique_name for t in pardos].count(True) >= 1
     assert all(
         "Shards/Embed" in t.unique_name
@@ -99,7 +117,9 @@ print("torch" in sys.modules)
 
 
 @pytest.mark.slow
-def test_a_worker_of_every_stage_but_the_one_that_embeds_never_loads_torch(opened: BegunJob) -> None:
+def test_a_worker_of_every_stage_but_the_one_that_embeds_never_loads_torch(
+    opened: BegunJob,
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALL_BUT_EMBED, str(opened.root)],
         env=worker_environment(), capture_output=True, text=True, timeout=120, check=False,

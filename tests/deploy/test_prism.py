@@ -24,7 +24,11 @@ def test_prism_by_name_writes_the_local_runs_bytes(
 ) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if (prism := shutil.which("prism", path=path)) is None:
-        pytest.skip("prism is not in PATH: go install github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0")
-    done = ran(embed_arguments(tmp_path / "store", "--runner=PrismRunner", f"--prism_location={prism}"))
+        pytest.skip(
+            "prism is not in PATH: go install github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
+        )
+    done = ran(
+        embed_arguments(tmp_path / "store", "--runner=PrismRunner", f"--prism_location={prism}")
+    )
     assert done.returncode == Exit.COMPLETE, done.stderr
     assert digests(tmp_path / "store") == local_bytes

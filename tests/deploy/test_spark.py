@@ -32,7 +32,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 def below(spark: SparkCluster, words: str) -> list[psutil.Process]:
     """Processes that the cluster's workers have started, directly or not, with ``words`` in their command lines."""
-    members = [psutil.Process(worker.process.pid) for worker in spark.members if worker.process.poll() is None]
+    members = [
+        psutil.Process(worker.process.pid)
+        for worker in spark.members
+        if worker.process.poll() is None
+    ]
     processes = []
     for child in (child for member in members for child in member.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # it ended meanwhile
@@ -62,10 +66,16 @@ def kill_machine(spark: SparkCluster) -> None:
 
 
 def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
-    spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
+    spark: SparkCluster,
+    embed_arguments: Arguments,
+    local_bytes: dict[str, str],
+    gate: Gate,
+    tmp_path: Path,
 ) -> None:
     store = tmp_path / "store"
-    process = started(embed_arguments(store, *spark.beam_options(), *environment_options(gate.program), KEPT))
+    process = started(
+        embed_arguments(store, *spark.beam_options(), *environment_options(gate.program), KEPT)
+    )
     worker, *_ = gate.wait_held(N_WORKERS, process)
     known = set(python_workers(spark))
     os.kill(worker, signal.SIGKILL)  # as the kernel does where memory is short
@@ -81,13 +91,19 @@ def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
     assert digests(store) == local_bytes
     assert "was killed by SIGKILL" in err
     assert "the engine lost executor" in err
-    assert psutil.wait_procs(list(known), timeout=30)[1] == []  # none computes on without its executor
+    assert (
+        psutil.wait_procs(list(known), timeout=30)[1] == []
+    )  # none computes on without its executor
     spark.add_member()
     spark.wait_registered(N_WORKERS)
 
 
 def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_nothing_behind(
-    spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], gate: Gate, tmp_path: Path
+    spark: SparkCluster,
+    embed_arguments: Arguments,
+    local_bytes: dict[str, str],
+    gate: Gate,
+    tmp_path: Path,
 ) -> None:
     store = tmp_path / "store"
     held = embed_arguments(store, *spark.beam_options(), *environment_options(gate.program), KEPT)
@@ -101,9 +117,15 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     second.kill()
     second.communicate()
     driver.wait(timeout=60)
-    wait_until("an empty cluster", lambda: not spark.get("json/")["activeapps"] and not executors(spark), 60)
+    wait_until(
+        "an empty cluster",
+        lambda: not spark.get("json/")["activeapps"] and not executors(spark),
+        60,
+    )
     assert python_workers(spark) == []
-    assert all(app["name"].startswith("elmo-store-embed-") for app in spark.get("json/")["completedapps"])
+    assert all(
+        app["name"].startswith("elmo-store-embed-") for app in spark.get("json/")["completedapps"]
+    )
     third = ran(embed_arguments(store, *spark.beam_options()))
     assert third.returncode == Exit.COMPLETE, third.stderr
     assert "for a heartbeat" not in third.stderr  # nothing of the job goes on without its command

@@ -29,7 +29,11 @@ def test_the_requirements_are_what_pyproject_says_the_pipeline_needs(repo_dir: P
     wanted = {*project["dependencies"], *extras.get("embed", []), *extras["gcs"]}
     lines = (repo_dir / "deploy" / "dataflow" / "requirements.txt").read_text("utf-8").splitlines()
     listed = {line for line in lines if line and not line.startswith("#")}
-    assert listed == {one for one in wanted if name_of(one) not in LAUNCHER_ONLY and not one.startswith("elmo-store")}
+    assert listed == {
+        one
+        for one in wanted
+        if name_of(one) not in LAUNCHER_ONLY and not one.startswith("elmo-store")
+    }
 
 
 @pytest.mark.slow
@@ -42,8 +46,13 @@ def test_a_worker_starts_from_what_beam_would_stage(
 
     # Beam's own stager builds the source distribution that workers install.
     options = PipelineOptions([f"--setup_file={repo_dir / 'setup.py'}"])
-    resources = Stager.create_job_resources(options, str(tmp_path), log_submission_env_dependencies=False)
-    staged = [Path(artifact.type_payload.decode(errors="replace").strip("\n\x00")).name for artifact in resources]
+    resources = Stager.create_job_resources(
+        options, str(tmp_path), log_submission_env_dependencies=False
+    )
+    staged = [
+        Path(artifact.type_payload.decode(errors="replace").strip("\n\x00")).name
+        for artifact in resources
+    ]
     (archive,) = [path for path in tmp_path.iterdir() if path.name.endswith((".tar.gz", ".whl"))]
     assert any("workflow" in name or "elmo" in name for name in [*staged, archive.name])
     venv.create(tmp_path / "env")
@@ -58,10 +67,16 @@ def test_a_worker_starts_from_what_beam_would_stage(
     env = {name: value for name, value in worker_environment().items() if name != "PYTHONPATH"}
     with portable_service(tmp_path, python) as engine:
         command = [python, "-m", "elmo_store", *embed_arguments(tmp_path / "store", *engine)]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
+        )
     assert done.returncode == Exit.COMPLETE, done.stderr
     where = subprocess.run(
-        [python, "-c", "import transforms; print(transforms.__file__)"], env=env, capture_output=True, text=True, check=False
+        [python, "-c", "import transforms; print(transforms.__file__)"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert where.stdout.startswith(str(site)), "the package came from elsewhere"
     assert digests(tmp_path / "store") == local_bytes

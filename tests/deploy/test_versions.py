@@ -19,7 +19,11 @@ def test_beam_and_python_are_one_version_each(repo_dir: Path) -> None:
     python = str(tomllib.loads(text)["project"]["requires-python"]).removeprefix(">=")
     dockerfile = repo_dir / "deploy" / "docker" / "Dockerfile"
     assert one(r"BEAM_VERSION=(\d+\.\d+)", dockerfile) == beam
-    assert one(r"PYTHON_IMAGE=python:(\d+\.\d+)", dockerfile) == one(r"beam_python(\d+\.\d+)_sdk", dockerfile) == python
+    assert (
+        one(r"PYTHON_IMAGE=python:(\d+\.\d+)", dockerfile)
+        == one(r"beam_python(\d+\.\d+)_sdk", dockerfile)
+        == python
+    )
     assert one(r"python(\d+)-template-launcher-base", dockerfile) == python.replace(".", "")
 
 
@@ -28,7 +32,10 @@ def test_beams_runners_and_their_engines_are_one_version_each(repo_dir: Path) ->
     runner = r"<artifactId>beam-runners-[\w.-]+</artifactId>\s*<version>([\d.]+)<"
     assert one(runner, flink) == one(runner, spark)
     version = one(r"beam-runners-flink-([\d.]+)<", flink)
-    assert one(r"FLINK_IMAGE=flink:(\d+\.\d+)", repo_dir / "deploy" / "docker" / "Dockerfile") == version
+    assert (
+        one(r"FLINK_IMAGE=flink:(\d+\.\d+)", repo_dir / "deploy" / "docker" / "Dockerfile")
+        == version
+    )
     manifest = repo_dir / "deploy" / "kubernetes" / "base" / "flink" / "cluster.yaml"
     assert one(r"flinkVersion: v(\w+)", manifest) == version.replace(".", "_")
     page = (repo_dir / "docs" / "deploy.md").read_text("utf-8")

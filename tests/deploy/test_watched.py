@@ -67,7 +67,9 @@ def test_a_worker_that_dies_is_told_of(tmp_path: Path, ends: str, status: int, s
 
 
 @pytest.mark.slow
-def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_word(tmp_path: Path) -> None:
+def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_word(
+    tmp_path: Path,
+) -> None:
     root = Root(tmp_path)
     with watched(root, "time.sleep(60)") as process:
         assert process.stdout is not None
@@ -76,14 +78,18 @@ def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_w
         worker.wait(10)
     assert process.returncode == -signal.SIGTERM
     process = watched(root, "sys.exit(1)")  # Beam's own error, which the engine tells
-    out, _ = process.communicate(timeout=30)  # its output is open until it ends: a write to a closed one is an error by itself
+    out, _ = process.communicate(
+        timeout=30
+    )  # its output is open until it ends: a write to a closed one is an error by itself
     assert out
     assert process.returncode == 1
     time.sleep(0.5)
     assert read_ends(root) == {}
 
 
-def test_a_worker_that_dies_is_told_of_though_its_engine_ends_at_once_what_it_started(tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_told_of_though_its_engine_ends_at_once_what_it_started(
+    tmp_path: Path,
+) -> None:
     root = Root(tmp_path)
     with watched(root, "time.sleep(60)") as process:
         assert process.stdout is not None
@@ -114,7 +120,9 @@ sys.exit(run_watched(work))
 def test_a_worker_that_its_engine_forgot_ends_after_its_run(tmp_path: Path) -> None:
     root = Root(tmp_path)
     acquire(root, Lease.of_this_process("run", local=False, patience_seconds=60))
-    with subprocess.Popen([sys.executable, "-c", FORGOTTEN, str(root)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", FORGOTTEN, str(root)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() != ""  # at work
         time.sleep(1.0)
@@ -124,7 +132,9 @@ def test_a_worker_that_its_engine_forgot_ends_after_its_run(tmp_path: Path) -> N
     assert read_ends(root) == {}
 
 
-def test_two_threads_that_begin_together_introduce_their_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_threads_that_begin_together_introduce_their_worker_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = Root(tmp_path)
     reading, writing = os.pipe()
 
@@ -160,16 +170,24 @@ def test_a_death_in_a_jobs_last_seconds_is_there_for_the_launcher_to_tell(tmp_pa
     assert list(root.list(WORK)) == []
 
 
-def test_a_job_that_failed_names_the_worker_that_died_and_not_the_call_that_was_cancelled(tmp_path: Path) -> None:
+def test_a_job_that_failed_names_the_worker_that_died_and_not_the_call_that_was_cancelled(
+    tmp_path: Path,
+) -> None:
     end(Root(tmp_path))
-    cancelled = RuntimeError("Pipeline BeamApp failed in state FAILED: StatusRuntimeException: CANCELLED: call already cancelled")
+    cancelled = RuntimeError(
+        "Pipeline BeamApp failed in state FAILED: StatusRuntimeException: CANCELLED: call already cancelled"
+    )
     died = "a worker on node-7 (process 123) was killed by SIGKILL after 61 s, 4.1 GB of memory at most: out of memory?"
     assert explain(Root(tmp_path), cancelled) == died
-    own = RuntimeError("failed: Traceback (most recent call last):\n  File x\nValueError: bad\n\tat java.x")
+    own = RuntimeError(
+        "failed: Traceback (most recent call last):\n  File x\nValueError: bad\n\tat java.x"
+    )
     assert explain(Root(tmp_path), own) == f"ValueError: bad\n{died}"
 
 
-def test_a_death_and_lost_machines_are_told_once_while_the_job_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_death_and_lost_machines_are_told_once_while_the_job_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     end(Root(tmp_path))
     looks: list[int] = []
 
@@ -186,7 +204,10 @@ def test_a_death_and_lost_machines_are_told_once_while_the_job_runs(tmp_path: Pa
     err = capsys.readouterr().err
     assert err.count("killed by SIGKILL") == 1
     assert err.count("the engine lost tm-1 on node-2; its tasks are tried again elsewhere") == 1
-    assert err.count("the engine lost tm-0 on node-1; none is left: the job waits for another one") == 1
+    assert (
+        err.count("the engine lost tm-0 on node-1; none is left: the job waits for another one")
+        == 1
+    )
 
 
 STARTS = """
@@ -216,9 +237,12 @@ def test_only_an_executor_ends_with_its_worker(main_class: str, ended: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("dies", "ended"), [("os.kill(os.getpid(), 9)", True), (f"os._exit({BROKEN_EXIT})", True), ("os._exit(1)", False)]
+    ("dies", "ended"),
+    [("os.kill(os.getpid(), 9)", True), (f"os._exit({BROKEN_EXIT})", True), ("os._exit(1)", False)],
 )
-def test_an_executor_ends_when_its_worker_dies_and_stays_when_it_raised(dies: str, ended: bool) -> None:
+def test_an_executor_ends_when_its_worker_dies_and_stays_when_it_raised(
+    dies: str, ended: bool
+) -> None:
     command = [sys.executable, "-c", STARTS.format(dies=f"lambda: {dies}"), next(iter(CLASSES))]
     done = subprocess.run(command, timeout=60, check=False, stderr=subprocess.DEVNULL)
     assert done.returncode == (-signal.SIGKILL if ended else 0)

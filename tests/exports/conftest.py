@@ -23,29 +23,58 @@ SENTENCES = [
     ["End"],
     ["w" * 60, "I.B.M.", "/"],
 ]
-IDS = ["wsj/00/a:0", "wsj/00/a:1", "wsj/00/a:2", "wsj/00/a:3", "wsj/00/b:0", "wsj/00/b:1", "nw/c_1:0"]
+IDS = [
+    "wsj/00/a:0",
+    "wsj/00/a:1",
+    "wsj/00/a:2",
+    "wsj/00/a:3",
+    "wsj/00/b:0",
+    "wsj/00/b:1",
+    "nw/c_1:0",
+]
 DOCUMENTS = {"wsj/00/a": [0, 1, 2, 3], "wsj/00/b": [4, 5], "nw/c_1": [6]}
 
 
 def say(view: Selection, text: list[SentenceRecord]) -> None:
     """Have a whole store's ``view`` say of each sentence what stands in ``text``."""
-    columns = {name: [getattr(record, name) for record in text] for name in ("id", "source", "position", "first_row", "tokens")}
-    columns |= {"sentence": [record.index for record in text], "n_tokens": [len(record.tokens) for record in text]}
+    columns = {
+        name: [getattr(record, name) for record in text]
+        for name in ("id", "source", "position", "first_row", "tokens")
+    }
+    columns |= {
+        "sentence": [record.index for record in text],
+        "n_tokens": [len(record.tokens) for record in text],
+    }
     table = pa.table(columns, schema=layout.SENTENCES_SCHEMA)
     view.records = lambda numbers: [text[n] for n in numbers]  # type: ignore[method-assign]
     view.table = lambda numbers, columns: table.take(list(numbers)).select(list(columns))  # type: ignore[method-assign]
 
 
-def make(url: Path, *, boundaries: bool = False, dtype: str = "float16", states: tuple[str, ...] = ()) -> Store:
+def make(
+    url: Path, *, boundaries: bool = False, dtype: str = "float16", states: tuple[str, ...] = ()
+) -> Store:
     """A store of `SENTENCES` with the ids `IDS`, written by the package's own writer."""
     from tests.store.support import make_store
 
     lengths = [len(tokens) for tokens in SENTENCES]
-    written = make_store(str(url) + ".plain", lengths=lengths, parts=(3, 0, 4), boundaries=boundaries, dtype=dtype, states=states)
+    written = make_store(
+        str(url) + ".plain",
+        lengths=lengths,
+        parts=(3, 0, 4),
+        boundaries=boundaries,
+        dtype=dtype,
+        states=states,
+    )
     store = elmo_store.open(written.root.url())
     text = [
         SentenceRecord(
-            i, IDS[i], "in/doc.txt", i, written.starts[i], written.starts[i + 1] - written.starts[i], tuple(SENTENCES[i])
+            i,
+            IDS[i],
+            "in/doc.txt",
+            i,
+            written.starts[i],
+            written.starts[i + 1] - written.starts[i],
+            tuple(SENTENCES[i]),
         )
         for i in range(len(SENTENCES))
     ]
@@ -68,9 +97,20 @@ def mixed(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
     from pipeline.main import main
 
     folder = tmp_path_factory.mktemp("mixed")
-    sets = {"ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5}, "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5}}
+    sets = {
+        "ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5},
+        "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5},
+    }
     (folder / "weights.json").write_text(json.dumps(sets))
-    arguments = ["mix", store.url, "--weights", str(folder / "weights.json"), "--output", str(folder / "store"), "--quiet"]
+    arguments = [
+        "mix",
+        store.url,
+        "--weights",
+        str(folder / "weights.json"),
+        "--output",
+        str(folder / "store"),
+        "--quiet",
+    ]
     assert main([*arguments, "--dtype", "float32"]) == 0
     return elmo_store.open(folder / "store")
 

@@ -30,7 +30,9 @@ KILLED, REFUSED = 9, 5
 def contents(folder: Path) -> dict[str, str]:
     """Name → SHA-256 of every file below ``folder``, "" of a folder."""
     return {
-        str(path.relative_to(folder)): "" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): ""
+        if path.is_dir()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
     }
 
@@ -67,7 +69,9 @@ def main() -> None:
     # Nobody competes, and there is no loss of power: what makes the test wait for the disk and the clock stays out.
     lease.LOCAL_LOOK_SECONDS = 0.0
     Root.flush = lambda self: None  # type: ignore[method-assign]
-    for module in {form.writer.partition(".")[0] for form in FORMATS.values()}:  # once, not in every process
+    for module in {
+        form.writer.partition(".")[0] for form in FORMATS.values()
+    }:  # once, not in every process
         importlib.import_module(f"elmo_store.exports.{module}")
     for one in (whole, output):
         one.parent.mkdir(parents=True)

@@ -15,8 +15,16 @@ from pipeline.main import main
 from tests.exports.test_hdf5 import datasets_of, dygie, e2e_coref, lsgn
 
 DOCUMENTS: list[dict[str, Any]] = [
-    {"doc_key": "bc/cctv/00/cctv_0000_0", "sentences": [["In", "1997", "."], ["A", "b"]], "clusters": [[[0, 0], [3, 3]]]},
-    {"doc_key": "bc/cctv/00/cctv_0000_1", "sentences": [["One"], [], ["Two", "words"]], "clusters": []},
+    {
+        "doc_key": "bc/cctv/00/cctv_0000_0",
+        "sentences": [["In", "1997", "."], ["A", "b"]],
+        "clusters": [[[0, 0], [3, 3]]],
+    },
+    {
+        "doc_key": "bc/cctv/00/cctv_0000_1",
+        "sentences": [["One"], [], ["Two", "words"]],
+        "clusters": [],
+    },
     {"doc_key": "J01-1001", "sentences": [["Last", "one", "."]], "ner": [[[0, 1, "Task"]]]},
 ]
 
@@ -25,17 +33,35 @@ def embedded(folder: Path, model: Path, documents: list[dict[str, Any]]) -> Stor
     source = folder / "test.english.jsonlines"
     source.write_text("".join(json.dumps(document) + "\n" for document in documents))
     assert (
-        main(["embed", str(source), "--output", str(folder / "store"), "--model", str(model), "--quiet", "--dtype", "float32"])
+        main(
+            [
+                "embed",
+                str(source),
+                "--output",
+                str(folder / "store"),
+                "--model",
+                str(model),
+                "--quiet",
+                "--dtype",
+                "float32",
+            ]
+        )
         == 0
     )
     return elmo_store.open(folder / "store")
 
 
-def test_a_document_is_read_back_by_its_key_and_the_sentences_numbers(tmp_path: Path, tiny_model: Path) -> None:
+def test_a_document_is_read_back_by_its_key_and_the_sentences_numbers(
+    tmp_path: Path, tiny_model: Path
+) -> None:
     store = embedded(tmp_path, tiny_model, DOCUMENTS)
     for name in ("e2e-coref", "lsgn", "dygie"):
         export(store, tmp_path / name, name)
-    places = [(document["doc_key"], i) for document in DOCUMENTS for i in range(len(document["sentences"]))]
+    places = [
+        (document["doc_key"], i)
+        for document in DOCUMENTS
+        for i in range(len(document["sentences"]))
+    ]
     for number, (key, i) in enumerate(places):
         expected = store.sentence(number).layers()  # [n, 3, 32]
         assert np.array_equal(lsgn(tmp_path / "lsgn", key, i), expected.transpose(0, 2, 1))
@@ -50,7 +76,9 @@ def test_a_document_is_read_back_by_its_key_and_the_sentences_numbers(tmp_path: 
     assert len(datasets_of(tmp_path / "dygie")) == len(places)
 
 
-def test_a_key_that_comes_twice_is_kept_and_no_document_of_an_export(tmp_path: Path, tiny_model: Path) -> None:
+def test_a_key_that_comes_twice_is_kept_and_no_document_of_an_export(
+    tmp_path: Path, tiny_model: Path
+) -> None:
     store = embedded(tmp_path, tiny_model, [*DOCUMENTS, DOCUMENTS[0]])
     assert [sentence.id for sentence in store].count("bc/cctv/00/cctv_0000_0:1") == 2
     with pytest.raises(StoreError, match="'bc:cctv:00:cctv_0000_0/0' can't name a dataset"):

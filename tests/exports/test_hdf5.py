@@ -25,7 +25,9 @@ def datasets_of(path: Path) -> set[str]:
     """Every path in the file that is a dataset."""
     found: set[str] = set()
     with h5py.File(path, "r") as file:
-        file.visititems(lambda name, one: found.add(name) if isinstance(one, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, one: found.add(name) if isinstance(one, h5py.Dataset) else None
+        )
     return found
 
 
@@ -109,7 +111,9 @@ def test_allennlp_top_and_average(store: Store, tmp_path: Path) -> None:
     with h5py.File(top, "r") as file:
         assert all(np.array_equal(file[str(i)][...], layers(store, i)[-1]) for i in range(7))
     with h5py.File(average, "r") as file:
-        assert all(np.array_equal(file[str(i)][...], layers(store, i).mean(axis=0)) for i in range(7))
+        assert all(
+            np.array_equal(file[str(i)][...], layers(store, i).mean(axis=0)) for i in range(7)
+        )
 
 
 def test_bilm_has_numbers_only(store: Store, tmp_path: Path) -> None:
@@ -118,7 +122,9 @@ def test_bilm_has_numbers_only(store: Store, tmp_path: Path) -> None:
     with h5py.File(path, "r") as file:
         assert {int(key) for key in file} == set(range(7))
         for number, tokens in enumerate(SENTENCES):
-            turned = np.asarray(file[str(number)]).transpose((1, 0, 2))  # span-based-srl, by the sentence's number
+            turned = np.asarray(file[str(number)]).transpose(
+                (1, 0, 2)
+            )  # span-based-srl, by the sentence's number
             assert len(turned) == len(tokens)
             assert np.array_equal(turned.transpose((1, 0, 2)), layers(store, number))
 
@@ -152,10 +158,14 @@ def test_readers_that_count_keys_need_the_file_that_docs_name(store: Store, tmp_
     read = low_dimensional_probing(tmp_path / "allennlp")
     assert len(read) == 7
     assert all(np.array_equal(one, layers(store, number)) for number, one in enumerate(read))
-    distinct = neurox(tmp_path / "allennlp")  # without the blank sentence, and one of the two that are the same
+    distinct = neurox(
+        tmp_path / "allennlp"
+    )  # without the blank sentence, and one of the two that are the same
     assert len(distinct) == 5
     for number, one in zip((3, 1, 4, 5, 6), distinct, strict=True):
-        assert np.array_equal(one, layers(store, number).swapaxes(0, 1).reshape(len(SENTENCES[number]), -1))
+        assert np.array_equal(
+            one, layers(store, number).swapaxes(0, 1).reshape(len(SENTENCES[number]), -1)
+        )
 
 
 def test_e2e_coref_by_document(store: Store, tmp_path: Path) -> None:
@@ -175,13 +185,19 @@ def test_e2e_coref_by_document(store: Store, tmp_path: Path) -> None:
     ("lsgn", lsgn, lambda document, i: f"{document.replace('/', ':')}/{i}"),
     ("dygie", dygie, lambda document, i: f"{document}_{i}"),
 ])  # fmt: skip
-def test_a_dataset_a_sentence_by_document(store: Store, tmp_path: Path, name: str, read: Any, place_of: Any) -> None:
+def test_a_dataset_a_sentence_by_document(
+    store: Store, tmp_path: Path, name: str, read: Any, place_of: Any
+) -> None:
     path = tmp_path / "out.hdf5"
     export(store, path, name)
     for document, numbers in DOCUMENTS.items():
         for place, number in enumerate(numbers):
-            assert np.array_equal(read(path, document, place), layers(store, number).transpose(1, 2, 0))
-    assert datasets_of(path) == {place_of(d, i) for d, numbers in DOCUMENTS.items() for i in range(len(numbers))}
+            assert np.array_equal(
+                read(path, document, place), layers(store, number).transpose(1, 2, 0)
+            )
+    assert datasets_of(path) == {
+        place_of(d, i) for d, numbers in DOCUMENTS.items() for i in range(len(numbers))
+    }
 
 
 def test_elmoformanylangs_by_words(store: Store, tmp_path: Path) -> None:
@@ -194,25 +210,37 @@ def test_elmoformanylangs_by_words(store: Store, tmp_path: Path) -> None:
         for number, tokens in enumerate(SENTENCES):
             if tokens and number != 3:
                 assert np.array_equal(elmoformanylangs(path, tokens), layers(store, number)[layer])
-    assert export(store, tmp_path / "one", "elmoformanylangs", layers="average").files == ("one.ly-1.hdf5",)
+    assert export(store, tmp_path / "one", "elmoformanylangs", layers="average").files == (
+        "one.ly-1.hdf5",
+    )
     average = elmoformanylangs(tmp_path / "one.ly-1.hdf5", SENTENCES[1])
     assert np.array_equal(average, np.average(layers(store, 1), axis=0))
-    assert export(store, tmp_path / "top", "elmoformanylangs", layers="top").files == ("top.ly2.hdf5",)
+    assert export(store, tmp_path / "top", "elmoformanylangs", layers="top").files == (
+        "top.ly2.hdf5",
+    )
 
 
 @pytest.mark.parametrize("theirs", ["out.ly0.hdf5", "out.ly2.hdf5"])
-def test_layers_of_another_export_are_not_mixed_with_these(store: Store, tmp_path: Path, theirs: str) -> None:
+def test_layers_of_another_export_are_not_mixed_with_these(
+    store: Store, tmp_path: Path, theirs: str
+) -> None:
     """ELMoForManyLangs' readers open all layers of a prefix as those of one run."""
     (tmp_path / "out.lyrics.ly0.hdf5").write_bytes(b"of the prefix out.lyrics")
     (tmp_path / theirs).write_bytes(b"of another model")
     for overwrite in (False, True):
         with pytest.raises(ExportRefusedError, match=rf"{theirs} exists.*give another output"):
             export(store, tmp_path / "out", "elmoformanylangs", overwrite=overwrite)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["out.lyrics.ly0.hdf5", theirs])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["out.lyrics.ly0.hdf5", theirs]
+    )
     (tmp_path / theirs).unlink()
     assert len(export(store, tmp_path / "out", "elmoformanylangs").files) == 3
     export(store, tmp_path / "out", "elmoformanylangs", layers="average", overwrite=True)
-    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.export.json", "out.ly-1.hdf5", "out.lyrics.ly0.hdf5"]
+    assert sorted(path.name for path in tmp_path.glob("out*")) == [
+        "out.export.json",
+        "out.ly-1.hdf5",
+        "out.lyrics.ly0.hdf5",
+    ]
 
 
 def test_tfhub_names(store: Store, tmp_path: Path) -> None:
@@ -223,7 +251,13 @@ def test_tfhub_names(store: Store, tmp_path: Path) -> None:
         for number in range(7):
             signature = {name: value[...] for name, value in file[str(number)].items()}
             expected = layers(store, number)
-            assert set(signature) == {"word_emb", "lstm_outputs1", "lstm_outputs2", "elmo", "default"}
+            assert set(signature) == {
+                "word_emb",
+                "lstm_outputs1",
+                "lstm_outputs2",
+                "elmo",
+                "default",
+            }
             assert np.array_equal(signature["word_emb"], expected[0, :, :8])
             assert np.array_equal(signature["lstm_outputs1"], expected[1])
             assert np.array_equal(signature["lstm_outputs2"], expected[2])
@@ -238,13 +272,21 @@ def test_tfhub_names(store: Store, tmp_path: Path) -> None:
 def test_with_a_mix(store: Store, ner: Store, tmp_path: Path) -> None:
     mix = ScalarMix(w=[0.5, -1.0, 2.0], gamma=1.5)
     expected = mix(states=store.sentence(4).read(boundaries=False))
-    for name, axes in {"allennlp": "nd", "bilm": "knd", "e2e-coref": "ndk", "lsgn": "knd", "dygie": "ndk"}.items():
+    for name, axes in {
+        "allennlp": "nd",
+        "bilm": "knd",
+        "e2e-coref": "ndk",
+        "lsgn": "knd",
+        "dygie": "ndk",
+    }.items():
         export(ner, tmp_path / name, name)
         where = {"allennlp": "4", "bilm": "4", "dygie": "wsj/00/b_0"}.get(name, "wsj:00:b/0")
         with h5py.File(tmp_path / name, "r") as file:
             found = file[where][...]
         assert found.ndim == len(axes)
-        assert np.array_equal(found.squeeze(axes.index("k")) if "k" in axes else found, expected), name
+        assert np.array_equal(found.squeeze(axes.index("k")) if "k" in axes else found, expected), (
+            name
+        )
     export(ner, tmp_path / "many", "elmoformanylangs")
     assert np.array_equal(elmoformanylangs(tmp_path / "many.ly-1.hdf5", SENTENCES[4]), expected)
 
@@ -264,4 +306,6 @@ def test_the_same_store_gives_the_same_bytes(store: Store, tmp_path: Path, name:
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*"))
     assert files == sorted(path.relative_to(tmp_path / "b") for path in (tmp_path / "b").rglob("*"))
     for file in files:
-        assert (tmp_path / "a" / file).is_dir() or (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+        assert (tmp_path / "a" / file).is_dir() or (tmp_path / "a" / file).read_bytes() == (
+            tmp_path / "b" / file
+        ).read_bytes()

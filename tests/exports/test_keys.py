@@ -67,12 +67,23 @@ def by_document(store: Store, path: Path, format: str, document: str, number: in
 
 @pytest.mark.parametrize("format", ["e2e-coref", "lsgn", "dygie"])
 def test_sentences_stand_where_their_ids_say(store_of: Make, tmp_path: Path, format: str) -> None:
-    ids = ["a:1", "b:2", "a:0", "b:0", "b:1", "bc/cctv/00/cctv_0000_12/1", "bc/cctv/00/cctv_0000_12/0", "x:7:0"]
+    ids = [
+        "a:1",
+        "b:2",
+        "a:0",
+        "b:0",
+        "b:1",
+        "bc/cctv/00/cctv_0000_12/1",
+        "bc/cctv/00/cctv_0000_12/0",
+        "x:7:0",
+    ]
     store = store_of(ids)
     for number, own in enumerate(ids):
         document, within = own[:-2], int(own[-1])
         expected = layers(store, number).transpose(1, 2, 0)
-        assert np.array_equal(by_document(store, tmp_path / "out.hdf5", format, document, within), expected)
+        assert np.array_equal(
+            by_document(store, tmp_path / "out.hdf5", format, document, within), expected
+        )
     assert len(datasets_of(tmp_path / "out.hdf5")) == len(ids)
 
 
@@ -82,12 +93,29 @@ def place_of(sentence_id: str) -> tuple[str, int] | None:
 
 
 def test_ids_name_documents_and_numbers() -> None:
-    assert place_of("bc/cctv/00/cctv_0000_12/7") == place_of("bc/cctv/00/cctv_0000_12:7") == ("bc/cctv/00/cctv_0000_12", 7)
+    assert (
+        place_of("bc/cctv/00/cctv_0000_12/7")
+        == place_of("bc/cctv/00/cctv_0000_12:7")
+        == ("bc/cctv/00/cctv_0000_12", 7)
+    )
     assert place_of("a:b:0") == ("a:b", 0)
     assert place_of("a:7/0") == ("a:7", 0)
     assert place_of("wsj/24:10") == ("wsj/24", 10)
     assert place_of("a\nb:0") == ("a\nb", 0)
-    for own in ("a", "a:", ":1", "a:b", "a:-1", "a:²", "a:٣", "bc/cctv/00", "bc/cctv/00/cctv_0000_12", "a:01", "a:0\n", ""):
+    for own in (
+        "a",
+        "a:",
+        ":1",
+        "a:b",
+        "a:-1",
+        "a:²",
+        "a:٣",
+        "bc/cctv/00",
+        "bc/cctv/00/cctv_0000_12",
+        "a:01",
+        "a:0\n",
+        "",
+    ):
         assert place_of(own) is None
     assert place_of("a:" + "9" * 5000) is None
 
@@ -99,7 +127,10 @@ def test_ids_name_documents_and_numbers() -> None:
         (["a:0", "a:1", "a:3", "b:0"], r"document 'a' has no sentence 2, but 3"),
         (["a/1", "a/2"], r"no sentence 0, but 2"),
         (["a:0", "a:99999999999999999999"], r"'a:99999999999999999999', is not DOCUMENT:NUMBER"),
-        (["a:0", "title", "a:1"], r"sentence 1, 'title', is not DOCUMENT:NUMBER or DOCUMENT/NUMBER: "),
+        (
+            ["a:0", "title", "a:1"],
+            r"sentence 1, 'title', is not DOCUMENT:NUMBER or DOCUMENT/NUMBER: ",
+        ),
         (["title", "a:0"], r"sentence 0, 'title', is not DOCUMENT:NUMBER or DOCUMENT/NUMBER: "),
     ],
 )
@@ -110,7 +141,10 @@ def test_ids_that_do_not_say_which_sentence_each_is(
     with pytest.raises(StoreError, match=says) as error:
         export(store, tmp_path / "out.hdf5", format)
     assert "embed the text with ids DOCUMENT:0, DOCUMENT:1, …" in str(error.value)
-    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}  # nothing is written, no record either
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "plain",
+        "store",
+    }  # nothing is written, no record either
 
 
 def test_documents_that_stand_in_each_others_way(store_of: Make, tmp_path: Path) -> None:
@@ -126,10 +160,23 @@ def test_documents_that_stand_in_each_others_way(store_of: Make, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "keys", [["a b", "c", "a b"], ["a", "a/b"], ["a/b", "a//b"], ["b /"], ["and/or and/."], ["."], [""], ["a", "a\0b"]]
+    "keys",
+    [
+        ["a b", "c", "a b"],
+        ["a", "a/b"],
+        ["a/b", "a//b"],
+        ["b /"],
+        ["and/or and/."],
+        ["."],
+        [""],
+        ["a", "a\0b"],
+    ],
 )
 def test_names_that_hdf5_can_not_hold(tmp_path: Path, keys: list[str]) -> None:
-    with h5py.File(tmp_path / "out.hdf5", "w") as file, pytest.raises(StoreError, match="can't name a dataset in HDF5") as error:
+    with (
+        h5py.File(tmp_path / "out.hdf5", "w") as file,
+        pytest.raises(StoreError, match="can't name a dataset in HDF5") as error,
+    ):
         write_sentences(file, [(key, "", np.zeros(2)) for key in keys], index=False)
     assert repr(keys[-1]) in str(error.value)
 
@@ -137,5 +184,7 @@ def test_names_that_hdf5_can_not_hold(tmp_path: Path, keys: list[str]) -> None:
 def test_names_with_slashes_are_read_back(tmp_path: Path) -> None:
     keys = ["and/or not", "/ 5", "1/2 cup", "see http://example.com"]
     with h5py.File(tmp_path / "out.hdf5", "w") as file:
-        write_sentences(file, [(key, "", np.full(1, number)) for number, key in enumerate(keys)], index=False)
+        write_sentences(
+            file, [(key, "", np.full(1, number)) for number, key in enumerate(keys)], index=False
+        )
         assert [file[key][0] for key in keys] == [0, 1, 2, 3]

@@ -14,7 +14,9 @@ from benchmarks.shared.texts import made_up_text, take
 def test_allennlp_gives_what_the_store_holds(tmp_path: Path) -> None:
     wheel = Path(os.environ.get("ELMO_STORE_ALLENNLP", "nowhere"))
     if not wheel.is_file():
-        pytest.skip("no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP")
+        pytest.skip(
+            "no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP"
+        )
     text = made_up_text()
     slices = [take(text, 300) for _ in range(2)]
     assert all(len(sentences) > 8 for sentences in slices)

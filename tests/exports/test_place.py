@@ -31,7 +31,10 @@ KINDS = ("npz", "allennlp", "elmoformanylangs", "webdataset")
 def contents(root: Root) -> dict[str, bytes]:
     """Name → bytes of everything below ``root``, half-written files too."""
     base = root.path() + "/"
-    return {path.removeprefix(base): root.filesystem.cat_file(path) for path in root.filesystem.find(root.path())}
+    return {
+        path.removeprefix(base): root.filesystem.cat_file(path)
+        for path in root.filesystem.find(root.path())
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +46,25 @@ def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["disk", "object store"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     """Where exports go."""
-    return Root(tmp_path / "exports" if request.param == "disk" else f"memory://{tmp_path.name}/exports")
+    return Root(
+        tmp_path / "exports" if request.param == "disk" else f"memory://{tmp_path.name}/exports"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["npz", "datasets"])  # which has tables beside its files
-def test_a_kill_at_any_file_leaves_nothing_and_changes_nothing(store: Store, tmp_path: Path, name: str) -> None:
-    command = [sys.executable, "-m", "tests.exports.killed_export", store.url, str(tmp_path), name, str(2 * SMALL)]
+def test_a_kill_at_any_file_leaves_nothing_and_changes_nothing(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.exports.killed_export",
+        store.url,
+        str(tmp_path),
+        name,
+        str(2 * SMALL),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["operations"] > 10
@@ -78,7 +93,11 @@ def test_an_export_that_fails_at_any_put_to_an_object_store_starts_again(
 
         with monkeypatch.context() as patch:
             for method in real:
-                patch.setattr(Root, method, lambda self, *arguments, method=method: failing(method, self, *arguments))
+                patch.setattr(
+                    Root,
+                    method,
+                    lambda self, *arguments, method=method: failing(method, self, *arguments),
+                )
             with suppress(KeyboardInterrupt):
                 export(store, folder.url(f"{last}/out"), name, layers="top", file_bytes=SMALL)
         if left < 0:
@@ -99,9 +118,13 @@ def test_a_record_has_every_file_and_what_is_left_out(store: Store, tmp_path: Pa
     assert all(len(line["crc32c"]) == 8 for line in record["files"])
 
 
-@pytest.mark.parametrize(("name", "output"), [("npz", "out.npz"), ("safetensors", "out"), ("elmoformanylangs", "out")])
+@pytest.mark.parametrize(
+    ("name", "output"), [("npz", "out.npz"), ("safetensors", "out"), ("elmoformanylangs", "out")]
+)
 @pytest.mark.parametrize("folder", ["store", "link", "store/sentences"])
-def test_an_export_does_not_lie_in_its_store(store: Store, tmp_path: Path, name: str, output: str, folder: str) -> None:
+def test_an_export_does_not_lie_in_its_store(
+    store: Store, tmp_path: Path, name: str, output: str, folder: str
+) -> None:
     shutil.copytree(store.url, tmp_path / "store")
     (tmp_path / "link").symlink_to("store")
     before = contents(Root(tmp_path / "store"))
@@ -113,7 +136,9 @@ def test_an_export_does_not_lie_in_its_store(store: Store, tmp_path: Path, name:
     assert contents(Root(tmp_path / "store")) == before
 
 
-def _overtaken(start: Callable[[Callable[[], None]], Any], second: Callable[[], Any]) -> BaseException | None:
+def _overtaken(
+    start: Callable[[Callable[[], None]], Any], second: Callable[[], Any]
+) -> BaseException | None:
     """The error of ``start``, which waits at the first call of what it is given until ``second`` has run to its end."""
     reached, go_on, errors = threading.Event(), threading.Event(), list[BaseException]()
 
@@ -141,7 +166,9 @@ def _overtaken(start: Callable[[Callable[[], None]], Any], second: Callable[[], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(store: Store, folder: Root, name: str) -> None:
+def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(
+    store: Store, folder: Root, name: str
+) -> None:
     """SIGSTOP in the middle, another export with other settings to its end, SIGCONT."""
     options: dict[str, Any] = {"file_bytes": SMALL}
     export(store, folder.url("alone/out"), name, layers="top", **options)
@@ -154,7 +181,15 @@ def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(store: Store
 
     layers = "average" if name == "npz" else "all"
     error = _overtaken(
-        lambda wait: export(store, folder.url("both/out"), name, layers=layers, on_progress=lambda _: wait(), **options), second
+        lambda wait: export(
+            store,
+            folder.url("both/out"),
+            name,
+            layers=layers,
+            on_progress=lambda _: wait(),
+            **options,
+        ),
+        second,
     )
     assert isinstance(error, LeaseLostError), repr(error)
     assert "may not write" in str(error)
@@ -164,14 +199,24 @@ def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(store: Store
 def test_a_live_run_refuses_the_command_and_take_over_replaces_it(
     store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["export", store.url, "--format", "bilm", "--output", str(tmp_path / "out"), "--quiet"]
+    command = [
+        "export",
+        store.url,
+        "--format",
+        "bilm",
+        "--output",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
 
     def second() -> None:
         assert main(command) == 5
         assert "add --take-over" in capsys.readouterr().err
         assert main([*command, "--take-over"]) == 0
 
-    error = _overtaken(lambda wait: export(store, tmp_path / "out", "bilm", on_progress=lambda _: wait()), second)
+    error = _overtaken(
+        lambda wait: export(store, tmp_path / "out", "bilm", on_progress=lambda _: wait()), second
+    )
     assert isinstance(error, LeaseLostError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.export.json"]
 
@@ -187,7 +232,9 @@ def test_a_file_that_appears_meanwhile_is_not_written_over(store: Store, folder:
         assert folder.get(rel) == b"precious"
 
 
-@pytest.mark.parametrize(("where", "overwrite"), [("disk", False), ("disk", True), ("object store", True)])
+@pytest.mark.parametrize(
+    ("where", "overwrite"), [("disk", False), ("disk", True), ("object store", True)]
+)
 @pytest.mark.parametrize(
     ("files", "says"),
     [
@@ -227,7 +274,9 @@ def test_a_foreign_record_in_a_folder_removes_nothing(store: Store, tmp_path: Pa
         (tmp_path / "out/export.json").write_text(json.dumps({**record, "files": [line]}))
         with pytest.raises(ExportRefusedError, match=name):
             export(store, tmp_path / "out", "webdataset", overwrite=True)
-        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(["export.json", name])
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+            ["export.json", name]
+        )
         (tmp_path / "out" / name).unlink()
 
 
@@ -253,7 +302,9 @@ def test_what_a_dead_process_staged_for_a_remote_output_is_swept(
         assert sorted(tmp_path.iterdir()) == sorted([alive, other])
 
 
-def test_scratch_of_another_job_in_a_folder_is_refused_and_stays(store: Store, folder: Root) -> None:
+def test_scratch_of_another_job_in_a_folder_is_refused_and_stays(
+    store: Store, folder: Root
+) -> None:
     folder.put("out/_work/plan.json", b"precious")
     for overwrite in (False, True):
         with pytest.raises(ExportRefusedError, match=r"_work/plan\.json exists"):

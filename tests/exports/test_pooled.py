@@ -44,11 +44,18 @@ REFERENCE: dict[str, Any] = {
     "first": lambda rows, axis: rows[0],
     "last": lambda rows, axis: rows[-1],
 }
-WEIGHTS = {"ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5}, "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5}}
+WEIGHTS = {
+    "ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5},
+    "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5},
+}
 RECORDS = [
     {"text": "He sat on the bank. It was wet.", "label": 3, "day": "2024-01-01T00:00:00Z"},
     {"text": "", "label": 4, "day": "2024-01-02T00:00:00Z"},
-    {"text": "Her bank lent money. The money went. Nobody came. All slept.", "label": 5, "day": "2024-01-03T00:00:00Z"},
+    {
+        "text": "Her bank lent money. The money went. Nobody came. All slept.",
+        "label": 5,
+        "day": "2024-01-03T00:00:00Z",
+    },
 ]
 
 
@@ -62,10 +69,18 @@ def test_units_in_pieces_are_as_in_one(data: st.DataObject, lengths: list[int], 
     rows = np.random.default_rng(sum(lengths)).normal(size=(sum(lengths), 2, 3)).astype(np.float32)
     bounds = np.cumsum([0, *lengths])
     cuts = [data.draw(st.integers(0, length)) for length in lengths]
-    parts = [np.split(rows[a:b], [cut]) for a, b, cut in zip(bounds[:-1], bounds[1:], cuts, strict=True)]
+    parts = [
+        np.split(rows[a:b], [cut]) for a, b, cut in zip(bounds[:-1], bounds[1:], cuts, strict=True)
+    ]
     ones = np.ones(len(lengths), np.int64)
     halves = [
-        Units.of(pool, ones, ones, np.concatenate([part[k] for part in parts]), np.cumsum([0, *(len(part[k]) for part in parts)]))
+        Units.of(
+            pool,
+            ones,
+            ones,
+            np.concatenate([part[k] for part in parts]),
+            np.cumsum([0, *(len(part[k]) for part in parts)]),
+        )
         for k in (0, 1)
     ]
     got = halves[0].followed_by(halves[1]).vectors()
@@ -86,23 +101,55 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Store:
     """Three documents of 2, 0 and 4 sentences, with fields."""
     folder = tmp_path_factory.mktemp("pooled")
     (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    arguments = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(tiny_model), "--quiet"]
+    arguments = [
+        "embed",
+        str(folder / "a.jsonl"),
+        "--output",
+        str(folder / "store"),
+        "--model",
+        str(tiny_model),
+        "--quiet",
+    ]
     assert main([*arguments, "--keep-fields", "all", "--dtype", "float32"]) == Exit.COMPLETE
     return elmo_store.open(folder / "store")
 
 
 def mixed_rows(store: Store, number: int, name: str) -> npt.NDArray[np.float32]:
-    return ScalarMix(gamma=WEIGHTS[name]["gamma"], **{k: v for k, v in WEIGHTS[name].items() if k != "gamma"})(  # type: ignore[arg-type]
+    return ScalarMix(
+        gamma=WEIGHTS[name]["gamma"], **{k: v for k, v in WEIGHTS[name].items() if k != "gamma"}
+    )(  # type: ignore[arg-type]
         states=store.sentence(number).read()
     )
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_a_sentence_s_vector_is_its_mix_pooled(corpus: Store, weights: Path, pool: str, tmp_path: Path) -> None:
-    command = ["mix", corpus.url, "--weights", str(weights), "--pool", pool, "--output", str(tmp_path / "out"), "--quiet"]
+def test_a_sentence_s_vector_is_its_mix_pooled(
+    corpus: Store, weights: Path, pool: str, tmp_path: Path
+) -> None:
+    command = [
+        "mix",
+        corpus.url,
+        "--weights",
+        str(weights),
+        "--pool",
+        pool,
+        "--output",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
     assert main(command) == Exit.COMPLETE
     table = pq.read_table(tmp_path / "out/vectors")
-    assert table.column_names == ["sentence", "id", "document", "source", "n_tokens", "label", "day", "ner", "srl"]
+    assert table.column_names == [
+        "sentence",
+        "id",
+        "document",
+        "source",
+        "n_tokens",
+        "label",
+        "day",
+        "ner",
+        "srl",
+    ]
     assert table["id"].to_pylist() == [sentence.id for sentence in corpus.sentences()]
     assert table["label"].to_pylist() == [3, 3, 4, 5, 5, 5, 5]
     assert table.schema.field("day").type == pa.timestamp("us", "UTC")
@@ -111,7 +158,9 @@ def test_a_sentence_s_vector_is_its_mix_pooled(corpus: Store, weights: Path, poo
             if number == 2:
                 assert vector is None  # no tokens: not zero
             else:
-                np.testing.assert_allclose(vector, unit_of(mixed_rows(corpus, number, name), pool), atol=1e-6)
+                np.testing.assert_allclose(
+                    vector, unit_of(mixed_rows(corpus, number, name), pool), atol=1e-6
+                )
 
 
 @pytest.mark.parametrize("pool", POOLS)
@@ -119,7 +168,16 @@ def test_a_document_s_vector_is_of_all_its_tokens_however_they_are_read(
     corpus: Store, weights: Path, pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out(name: str, **options: Any) -> tuple[pa.Table, list[bytes]]:
-        export(corpus, tmp_path / name, POOLED, weights=str(weights), pool=pool, per="document", dtype="float32", **options)
+        export(
+            corpus,
+            tmp_path / name,
+            POOLED,
+            weights=str(weights),
+            pool=pool,
+            per="document",
+            dtype="float32",
+            **options,
+        )
         files = sorted((tmp_path / name / "vectors").iterdir())
         return pa.concat_tables(map(pq.read_table, files)), [file.read_bytes() for file in files]
 
@@ -128,10 +186,15 @@ def test_a_document_s_vector_is_of_all_its_tokens_however_they_are_read(
     assert table["first_sentence"].to_pylist() == [0, 2, 3]
     assert table["label"].to_pylist() == [3, 4, 5]
     for name in WEIGHTS:
-        whole = [np.concatenate([mixed_rows(corpus, i, name) for i in numbers]) for numbers in ((0, 1), (3, 4, 5, 6))]
+        whole = [
+            np.concatenate([mixed_rows(corpus, i, name) for i in numbers])
+            for numbers in ((0, 1), (3, 4, 5, 6))
+        ]
         vectors = table[name].to_pylist()
         assert vectors[1] is None
-        np.testing.assert_allclose([vectors[0], vectors[2]], [unit_of(rows, pool) for rows in whole], atol=1e-6)
+        np.testing.assert_allclose(
+            [vectors[0], vectors[2]], [unit_of(rows, pool) for rows in whole], atol=1e-6
+        )
     pieces, files = out("pieces", file_bytes=1)
     assert len(files) == 3  # a document is whole in its file
     assert pieces.equals(table)
@@ -140,7 +203,9 @@ def test_a_document_s_vector_is_of_all_its_tokens_however_they_are_read(
     assert at_once == (tmp_path / "whole/vectors/part-00000-of-00001.parquet").read_bytes()
 
 
-def test_everything_that_mixes_gives_the_same_numbers(corpus: Store, weights: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_everything_that_mixes_gives_the_same_numbers(
+    corpus: Store, weights: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     """The mix of one sentence in NumPy and in PyTorch, a store of mixes, `elmo_store.embed`."""
     export(corpus, tmp_path / "a", POOLED, weights=str(weights), pool="mean", dtype="float32")
     vectors = pq.read_table(tmp_path / "a/vectors")["ner"].to_pylist()
@@ -149,9 +214,37 @@ def test_everything_that_mixes_gives_the_same_numbers(corpus: Store, weights: Pa
     torch_mix = TorchMix(w=ner.w, gamma=ner.gamma)
     for number in (0, 1, 3):
         states = SentenceDataset(corpus)[number]["states"].float()
-        np.testing.assert_allclose(torch_mix(states=states).detach().mean(dim=0), vectors[number], atol=1e-6)
-    assert main(["mix", corpus.url, "--weights", str(weights), "--output", str(tmp_path / "mixed"), "--quiet"]) == Exit.COMPLETE
-    assert main(["mix", str(tmp_path / "mixed"), "--pool", "mean", "--output", str(tmp_path / "b"), "--quiet"]) == Exit.COMPLETE
+        np.testing.assert_allclose(
+            torch_mix(states=states).detach().mean(dim=0), vectors[number], atol=1e-6
+        )
+    assert (
+        main(
+            [
+                "mix",
+                corpus.url,
+                "--weights",
+                str(weights),
+                "--output",
+                str(tmp_path / "mixed"),
+                "--quiet",
+            ]
+        )
+        == Exit.COMPLETE
+    )
+    assert (
+        main(
+            [
+                "mix",
+                str(tmp_path / "mixed"),
+                "--pool",
+                "mean",
+                "--output",
+                str(tmp_path / "b"),
+                "--quiet",
+            ]
+        )
+        == Exit.COMPLETE
+    )
     again = pq.read_table(tmp_path / "b/vectors")["ner"].to_pylist()
     for number in (0, 1, 3):
         np.testing.assert_allclose(again[number], vectors[number], atol=1e-6)
@@ -168,7 +261,9 @@ def test_of_halves_and_int8(dtype: str, weights: Path, tmp_path: Path) -> None:
     export(store, tmp_path / "out", POOLED, weights=str(weights), pool="mean", dtype="float32")
     table = pq.read_table(tmp_path / "out/vectors")
     assert table["id"].to_pylist() == IDS
-    np.testing.assert_allclose(table["ner"].to_pylist()[0], unit_of(mixed_rows(store, 0, "ner"), "mean"), atol=1e-5)
+    np.testing.assert_allclose(
+        table["ner"].to_pylist()[0], unit_of(mixed_rows(store, 0, "ner"), "mean"), atol=1e-5
+    )
 
 
 @pytest.mark.slow
@@ -177,16 +272,25 @@ def test_readers_of_columns_get_nulls(corpus: Store, weights: Path, tmp_path: Pa
     export(corpus, tmp_path / "out", POOLED, weights=str(weights), pool="mean", dtype="float32")
     path = str(tmp_path / "out/vectors/part-00000-of-00001.parquet")
     assert duckdb.sql(f"select count(*) from '{path}' where ner is null").fetchall() == [(1,)]
-    assert duckdb.sql(f"select array_cosine_similarity(ner::FLOAT[32], ner::FLOAT[32]) from '{path}' where label = 3").fetchall()
+    assert duckdb.sql(
+        f"select array_cosine_similarity(ner::FLOAT[32], ner::FLOAT[32]) from '{path}' where label = 3"
+    ).fetchall()
     assert polars.read_parquet(path)["ner"].null_count() == 1
     assert pandas.read_parquet(path)["ner"].isna().sum() == 1
 
 
-def test_an_interrupted_command_starts_again_to_the_same_bytes(corpus: Store, weights: Path, tmp_path: Path) -> None:
+def test_an_interrupted_command_starts_again_to_the_same_bytes(
+    corpus: Store, weights: Path, tmp_path: Path
+) -> None:
     def told(tokens: int) -> None:
         raise KeyboardInterrupt
 
-    options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    options: dict[str, Any] = {
+        "weights": str(weights),
+        "pool": "mean",
+        "per": "document",
+        "file_bytes": 1,
+    }
     export(corpus, tmp_path / "whole", POOLED, **options)
     with pytest.raises(KeyboardInterrupt):
         export(corpus, tmp_path / "out", POOLED, on_progress=told, **options)
@@ -209,7 +313,12 @@ def test_workers_of_a_runner_make_the_same_bytes(
     if remote and beam is PROCESSES:
         pytest.skip("memory:// is of one process")
     out = f"memory://{tmp_path.name}" if remote else str(tmp_path / "out")
-    options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    options: dict[str, Any] = {
+        "weights": str(weights),
+        "pool": "mean",
+        "per": "document",
+        "file_bytes": 1,
+    }
     export(corpus, tmp_path / "whole", POOLED, **options)
     workers = partial(pool_job.on_runner, pipeline_options(beam), corpus)
     report = export(corpus, out, POOLED, workers=workers, **options)
@@ -235,14 +344,29 @@ def test_a_look_that_fails_in_passing_fails_no_job(
     workers = partial(pool_job.on_runner, pipeline_options(BEAM), corpus)
     counted: list[int] = []
     out = f"memory://{tmp_path.name}"
-    export(corpus, out, POOLED, workers=workers, weights=str(weights), pool="mean", on_progress=counted.append)
+    export(
+        corpus,
+        out,
+        POOLED,
+        workers=workers,
+        weights=str(weights),
+        pool="mean",
+        on_progress=counted.append,
+    )
     assert looks.is_set()
     assert sum(counted) == corpus.n_tokens
     assert not [rel for rel in Root(out).list() if rel.startswith("_")]
 
 
-def test_what_workers_of_a_dead_run_left_is_removed(corpus: Store, weights: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+def test_what_workers_of_a_dead_run_left_is_removed(
+    corpus: Store, weights: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {
+        "weights": str(weights),
+        "pool": "mean",
+        "per": "document",
+        "file_bytes": 1,
+    }
     made: list[FileTask] = []
 
     def dies(tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
@@ -265,7 +389,11 @@ def test_what_workers_of_a_dead_run_left_is_removed(corpus: Store, weights: Path
 
 
 def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where_it_fails(
-    corpus: Store, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    corpus: Store,
+    weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     reading, writing = os.pipe()
     monkeypatch.setenv(WATCHER, str(writing))
@@ -286,7 +414,9 @@ def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where
         monkeypatch.setattr(pool_job, "submit", lambda *_: Job())
         pool_job.on_runner(pipeline_options(BEAM), corpus, tasks, count)
 
-    with pytest.raises(CommandError, match=r"node-7 \(process 123\) was killed by SIGKILL") as error:
+    with pytest.raises(
+        CommandError, match=r"node-7 \(process 123\) was killed by SIGKILL"
+    ) as error:
         export(corpus, tmp_path / "out", POOLED, workers=workers, weights=str(weights), pool="mean")
     assert "CANCELLED" not in str(error.value)
     assert "out of memory?; the engine tries its work again" in capsys.readouterr().err
@@ -297,7 +427,17 @@ def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(
     corpus: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "w.json").write_text(json.dumps({"big": {"w": [0, 0, 0], "gamma": 1e9}}))
-    command = ["mix", corpus.url, "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--dtype", "float16", *BEAM]
+    command = [
+        "mix",
+        corpus.url,
+        "--weights",
+        str(tmp_path / "w.json"),
+        "--pool",
+        "mean",
+        "--dtype",
+        "float16",
+        *BEAM,
+    ]
     assert main([*command, "--output", str(tmp_path / "out")]) == Exit.INCOMPLETE
     assert "can't hold: take --dtype float32" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("vectors/*"))
@@ -316,7 +456,12 @@ def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(
     ],
 )
 def test_options_that_make_no_sense(
-    options: list[str], says: str, corpus: Store, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    says: str,
+    corpus: Store,
+    weights: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     given = [str(weights) if option == "W" else option for option in options]
     assert main(["mix", corpus.url, "--output", str(tmp_path / "out"), *given]) == Exit.BAD_USAGE
@@ -324,16 +469,30 @@ def test_options_that_make_no_sense(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_value_beyond_half_precision_and_a_name_that_is_taken_are_refused(corpus: Store, tmp_path: Path) -> None:
-    for name, gamma, says in (("big", 1e9, "can't hold: take --dtype float32"), ("label", 1.0, "'label' would have the name")):
+def test_a_value_beyond_half_precision_and_a_name_that_is_taken_are_refused(
+    corpus: Store, tmp_path: Path
+) -> None:
+    for name, gamma, says in (
+        ("big", 1e9, "can't hold: take --dtype float32"),
+        ("label", 1.0, "'label' would have the name"),
+    ):
         (tmp_path / "w.json").write_text(json.dumps({name: {"w": [0, 0, 0], "gamma": gamma}}))
         with pytest.raises(StoreError, match=says):
-            export(corpus, tmp_path / name, POOLED, weights=str(tmp_path / "w.json"), pool="mean", dtype="float16")
+            export(
+                corpus,
+                tmp_path / name,
+                POOLED,
+                weights=str(tmp_path / "w.json"),
+                pool="mean",
+                dtype="float16",
+            )
         assert not list((tmp_path / name).glob("vectors/*.parquet"))
 
 
 @pytest.mark.parametrize("pool", [None, "sum"])
-def test_how_rows_become_one_vector_must_be_said(pool: str | None, corpus: Store, weights: Path, tmp_path: Path) -> None:
+def test_how_rows_become_one_vector_must_be_said(
+    pool: str | None, corpus: Store, weights: Path, tmp_path: Path
+) -> None:
     with pytest.raises(StoreError, match=f"pool is {pool!r}: known are mean, max, first, last"):
         export(corpus, tmp_path / "out", POOLED, weights=str(weights), pool=pool)
     assert not (tmp_path / "out").exists()

@@ -37,9 +37,29 @@ def allennlp_main() -> None:
     layers = next(ours for theirs, ours in LAYERS.items() if theirs in options)
     model = Path(options[options.index("--weight-file") + 1]).parent
     with tempfile.TemporaryDirectory() as folder:
-        embed = ["embed", sentences, "--input-format", "lines", "--output", f"{folder}/store", "--model", str(model), "--quiet"]
+        embed = [
+            "embed",
+            sentences,
+            "--input-format",
+            "lines",
+            "--output",
+            f"{folder}/store",
+            "--model",
+            str(model),
+            "--quiet",
+        ]
         assert elmo_store_command([*embed, "--dtype", "float32", "--start-state", "zero"]) == 0
-        export = ["export", f"{folder}/store", "--format", "allennlp", "--output", output, "--layers", layers, "--quiet"]
+        export = [
+            "export",
+            f"{folder}/store",
+            "--format",
+            "allennlp",
+            "--output",
+            output,
+            "--layers",
+            layers,
+            "--quiet",
+        ]
         assert elmo_store_command(export) == 0
 
 
@@ -48,8 +68,13 @@ def embedder_main() -> None:
     _, command, sentences, output, *options = sys.argv
     assert command == "elmo"
     layers = next(ours for theirs, ours in LAYERS.items() if theirs in options)
-    options_file, weight_file = (options[options.index(name) + 1] for name in ("--options-file", "--weight-file"))
-    keys = {name: f"--{name.replace('_', '-')}" in options for name in ("forget_sentences", "use_sentence_keys")}
+    options_file, weight_file = (
+        options[options.index(name) + 1] for name in ("--options-file", "--weight-file")
+    )
+    keys = {
+        name: f"--{name.replace('_', '-')}" in options
+        for name in ("forget_sentences", "use_sentence_keys")
+    }
     with open(sentences, encoding="utf-8") as file:
         ElmoEmbedder(options_file, weight_file).embed_file(file, output, layers, **keys)
 
@@ -59,7 +84,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.Module
     """The module of the reference's tests."""
     wheel = os.environ.get("ELMO_STORE_ALLENNLP")
     if not wheel:
-        pytest.skip("no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP")
+        pytest.skip(
+            "no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP"
+        )
     folder = tmp_path_factory.mktemp("reference")
     bilm = allennlp_elmo.original(Path(wheel))
     with zipfile.ZipFile(wheel) as archive:
@@ -110,7 +137,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.Module
         sys.argv = argv
         for name in [name for name in sys.modules if name.split(".")[0] == "allennlp"]:
             del sys.modules[name]
-        sys.modules.update({name: module for name, module in before.items() if name not in sys.modules})
+        sys.modules.update(
+            {name: module for name, module in before.items() if name not in sys.modules}
+        )
 
 
 @pytest.mark.slow

@@ -14,7 +14,9 @@ from pathlib import Path
 import elmo_store as stores
 from tests.hostile.jobs import Command, SmallJob, Trap, differences
 
-Tree = dict[str, str]  # name of a file or folder, of a JSON file and each of its fields → digest or value
+Tree = dict[
+    str, str
+]  # name of a file or folder, of a JSON file and each of its fields → digest or value
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class Case:
 
     name: str
     arguments: tuple[str, ...]  # of the command; ``{out}`` stands for the output
-    other: tuple[str, ...] = ()  # options that make it another job at the same output; () if there is none
+    other: tuple[
+        str, ...
+    ] = ()  # options that make it another job at the same output; () if there is none
     takes_over: bool = True  # whether it has ``--take-over``
     begins: str = ""  # the folder of the bench of which ``{out}`` is a copy to begin with; "": there is nothing before
 
@@ -35,7 +39,9 @@ class Undisturbed:
     tree: Tree
     changes: int
     seconds: float
-    varies: frozenset[str] = field(repr=False)  # fields of JSON, numbers left out, that differ between two undisturbed runs
+    varies: frozenset[str] = field(
+        repr=False
+    )  # fields of JSON, numbers left out, that differ between two undisturbed runs
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,10 @@ class Run:
 
     def start(self, *options: str, trap: Trap | None = None, log: str = "log") -> Command:
         """The command, with more ``options``."""
-        arguments = [text.replace("{out}", str(self.folder / "out")) for text in (*self.case.arguments, *options)]
+        arguments = [
+            text.replace("{out}", str(self.folder / "out"))
+            for text in (*self.case.arguments, *options)
+        ]
         return Command(arguments, self.log(log), trap.set if trap else None)
 
     def log(self, name: str) -> Path:
@@ -71,13 +80,30 @@ class Bench:
         job = SmallJob.make(self.folder / "input", 6, 30, shard_rows=128)
         more = SmallJob.make(self.folder / "more", 6, 250, shard_rows=2048)
         store, weights = str(self.folder / "store"), self.folder / "weights.json"
-        weights.write_text(json.dumps({"a": {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, "b": {"w": [1, 0, 0], "gamma": 2.0}}))
+        weights.write_text(
+            json.dumps(
+                {"a": {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, "b": {"w": [1, 0, 0], "gamma": 2.0}}
+            )
+        )
         Command(more.arguments(store, "both"), self.folder / "log").succeed()
         cases = [
             Case("embed", tuple(job.arguments("{out}", "both")), ("--dtype", "float32")),
-            Case("convert", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
-            Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
-            Case("export, npz", ("export", store, "--format", "npz", "--output", "{out}"), ("--layers", "top"), False),
+            Case(
+                "convert",
+                ("convert", store, "--output", "{out}", "--dtype", "int8"),
+                ("--states", "x,fwd1"),
+            ),
+            Case(
+                "mix",
+                ("mix", store, "--weights", str(weights), "--output", "{out}"),
+                ("--layer-norm",),
+            ),
+            Case(
+                "export, npz",
+                ("export", store, "--format", "npz", "--output", "{out}"),
+                ("--layers", "top"),
+                False,
+            ),
             Case("report", ("report", "{out}"), takes_over=False, begins="store"),
             *self._of_collections(job, store),
         ]
@@ -89,14 +115,18 @@ class Bench:
         into[into.index("--output") : into.index("--output") + 2] = []
         ids, log = self.folder / "ids.txt", self.folder / "log"
         Command([*into, str(self.folder / "grown")], log).succeed()
-        ids.write_text("".join(f"{sentence.id}\n" for sentence in stores.open(self.folder / "grown")[::3]))
+        ids.write_text(
+            "".join(f"{sentence.id}\n" for sentence in stores.open(self.folder / "grown")[::3])
+        )
         shutil.copytree(self.folder / "grown", self.folder / "shrunk")
         Command(["remove", str(self.folder / "shrunk"), "--ids", str(ids)], log).succeed()
         another = ["embed", str(job.folder / "corpus" / "000.lines"), *into[2:], "{out}"]
         return [
             Case("collect", ("collect", "{out}", store), takes_over=False),
             Case("embed, into", tuple(another), takes_over=True, begins="grown"),
-            Case("remove", ("remove", "{out}", "--ids", str(ids)), takes_over=False, begins="grown"),
+            Case(
+                "remove", ("remove", "{out}", "--ids", str(ids)), takes_over=False, begins="grown"
+            ),
             Case("compact", ("compact", "{out}"), takes_over=False, begins="shrunk"),
         ]
 
@@ -131,9 +161,15 @@ class Bench:
         kinds = {
             "left behind": actual.keys() - wanted.keys(),
             "missing": wanted.keys() - actual.keys(),
-            "other bytes": {name for name in actual.keys() & wanted.keys() if actual[name] != wanted[name]},
+            "other bytes": {
+                name for name in actual.keys() & wanted.keys() if actual[name] != wanted[name]
+            },
         }
-        return "; ".join(f"{kind}: {len(names)}, as {sorted(names)[:3]}" for kind, names in kinds.items() if names)
+        return "; ".join(
+            f"{kind}: {len(names)}, as {sorted(names)[:3]}"
+            for kind, names in kinds.items()
+            if names
+        )
 
 
 def tree_of(folder: Path) -> Tree:
@@ -144,18 +180,26 @@ def tree_of(folder: Path) -> Tree:
         if path.is_symlink() or not path.is_file():
             tree[name] = str(path.readlink()) if path.is_symlink() else "folder"
             continue
-        data = path.read_bytes().replace(os.fsencode(folder), b"FOLDER")  # a report says where its store lies
+        data = path.read_bytes().replace(
+            os.fsencode(folder), b"FOLDER"
+        )  # a report says where its store lies
         try:
             value = json.loads(data) if path.suffix == ".json" else None
         except ValueError:
             value = None
-        tree |= {name: hashlib.sha256(data).hexdigest()} if value is None else {f"{name}?{k}": v for k, v in _fields(value)}
+        tree |= (
+            {name: hashlib.sha256(data).hexdigest()}
+            if value is None
+            else {f"{name}?{k}": v for k, v in _fields(value)}
+        )
     return tree
 
 
 def _fields(value: object, prefix: str = "") -> list[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
-        return [field for key, below in value.items() for field in _fields(below, f"{prefix}.{key}")]
+        return [
+            field for key, below in value.items() for field in _fields(below, f"{prefix}.{key}")
+        ]
     return [(prefix, json.dumps(value))]
 
 
@@ -165,4 +209,8 @@ def _without_numbers(name: str) -> str:
 
 def _without(tree: Tree, varies: frozenset[str]) -> Tree:
     """Less what differs by nature: also markers' statistics, which say how the work was cut into calls."""
-    return {name: value for name, value in tree.items() if "?.stats." not in name and _without_numbers(name) not in varies}
+    return {
+        name: value
+        for name, value in tree.items()
+        if "?.stats." not in name and _without_numbers(name) not in varies
+    }

@@ -61,7 +61,9 @@ class ChaosFileSystem(AbstractFileSystem):
             raise StorageError(f"injected: {operation} failed")
         return fate
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **options: Any
+    ) -> bytes:
         self._fate(f"reading {path}", ("failed", "slow"))
         data: bytes = self._local.cat_file(path, start, end)
         return data
@@ -92,7 +94,9 @@ class ChaosFileSystem(AbstractFileSystem):
         if fate:
             raise StorageError(f"injected: removing {path} failed after it was removed")
 
-    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+    def rm(
+        self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None
+    ) -> None:
         """Objects, or everything below a folder, each object with its own fate; on an object store folders are nothing."""
         if isinstance(path, list):
             for name in path:
@@ -135,7 +139,9 @@ class _Connection(socketserver.BaseRequestHandler):
             self.server.counts["refused"] += 1
             return
         with socket.create_connection(("127.0.0.1", self.server.port)) as upstream:
-            answers = threading.Thread(target=self._pass_on, args=(upstream, self.request, "answer"))
+            answers = threading.Thread(
+                target=self._pass_on, args=(upstream, self.request, "answer")
+            )
             answers.start()
             self._pass_on(self.request, upstream, "request")
             answers.join()

@@ -21,11 +21,19 @@ from typing import Any
 from benchmarks.shared.texts import write_model
 from elmo_store.storage.data import TEMPORARY_PREFIX
 
-OBJECTS = ("sentences", "indexes", "states", "states.zarr", "rejects")  # what must be the same bytes whatever happened
+OBJECTS = (
+    "sentences",
+    "indexes",
+    "states",
+    "states.zarr",
+    "rejects",
+)  # what must be the same bytes whatever happened
 SECONDS_AT_MOST = 900
 _CONTEXT = multiprocessing.get_context("forkserver")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_CHANGES = frozenset({"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"})
+_CHANGES = frozenset(
+    {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+)
 
 
 @dataclass(frozen=True)
@@ -36,14 +44,42 @@ class SmallJob:
     shard_rows: int = 64
 
     @classmethod
-    def make(cls, folder: Path, n_files: int = 12, n_lines: int = 60, *, shard_rows: int = 64, text_seed: int = 7) -> "SmallJob":
+    def make(
+        cls,
+        folder: Path,
+        n_files: int = 12,
+        n_lines: int = 60,
+        *,
+        shard_rows: int = 64,
+        text_seed: int = 7,
+    ) -> "SmallJob":
         """A corpus of about 12 tokens a line, blank and refused lines among them, and a random model of 16 dimensions."""
         (folder / "corpus").mkdir(parents=True, exist_ok=True)
         write_model(folder / "model.safetensors", "tiny")
-        words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
+        words = [
+            "the",
+            "cat",
+            "sat",
+            "on",
+            "a",
+            "mat",
+            ",",
+            "naïve",
+            "dogs",
+            "ran",
+            "東京",
+            "away",
+            "from",
+            "it",
+            "quickly",
+            ".",
+        ]
         draw = random.Random(text_seed)
         for number in range(n_files):
-            lines = [" ".join(draw.choices(words, k=draw.randint(0, 24))).encode() for _ in range(n_lines)]
+            lines = [
+                " ".join(draw.choices(words, k=draw.randint(0, 24))).encode()
+                for _ in range(n_lines)
+            ]
             lines[number % n_lines] = b"refused: \xff"
             (folder / "corpus" / f"{number:03d}.lines").write_bytes(b"\n".join(lines) + b"\n")
         return cls(folder, shard_rows)
@@ -77,7 +113,9 @@ class Trap:
         numbers = itertools.count(1)
 
         def hook(event: str, args: tuple[Any, ...]) -> None:
-            if (event in _CHANGES or (event == "open" and args[2] & _WRITES)) and self._concerns(args[0]):
+            if (event in _CHANGES or (event == "open" and args[2] & _WRITES)) and self._concerns(
+                args[0]
+            ):
                 number = next(numbers)
                 os.write(descriptor, f"{event} {args[0]!r}\n".encode("utf-8", "backslashreplace"))
                 if number == self.at:
@@ -95,11 +133,15 @@ class Trap:
         if isinstance(path, int):
             return False
         text = os.fsdecode(path)
-        return text.startswith(f"{self.below}/") or not text.startswith("/")  # in an open folder, as `shutil.rmtree` removes it
+        return text.startswith(f"{self.below}/") or not text.startswith(
+            "/"
+        )  # in an open folder, as `shutil.rmtree` removes it
 
     def _spring(self) -> None:
         if self.delay_seconds:
-            signal.setitimer(signal.ITIMER_REAL, self.delay_seconds)  # nobody handles SIGALRM: the kernel ends the process
+            signal.setitimer(
+                signal.ITIMER_REAL, self.delay_seconds
+            )  # nobody handles SIGALRM: the kernel ends the process
         else:
             os.kill(os.getpid(), signal.SIGSTOP if self.stops else signal.SIGKILL)
 
@@ -107,7 +149,9 @@ class Trap:
 class Command:
     """One ``elmo-store`` command in a process group of its own."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, prepare: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], log: Path, prepare: Callable[[], Any] | None = None
+    ) -> None:
         """``prepare``: called in the process before the command; what it returns, if it can be called, at the end."""
         _CONTEXT.set_forkserver_preload(["tests.hostile.preload"])
         self.log = log
@@ -119,7 +163,9 @@ class Command:
         self._process.join(seconds)
         if self._process.is_alive():
             self.kill_group()
-            raise TimeoutError(f"the command did not end within {seconds} s:\n{self.output()[-3000:]}")
+            raise TimeoutError(
+                f"the command did not end within {seconds} s:\n{self.output()[-3000:]}"
+            )
         code = self._process.exitcode
         return code if code is not None else -1
 
@@ -139,7 +185,12 @@ class Command:
         """Wait for SIGSTOP or the end; whether it stands still."""
         while self._process.is_alive():
             with suppress(OSError, IndexError):
-                state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+                state = (
+                    Path(f"/proc/{self._process.pid}/stat")
+                    .read_text()
+                    .rpartition(")")[2]
+                    .split()[0]
+                )
                 if state == "T":
                     return True
             time.sleep(0.005)
@@ -177,12 +228,19 @@ def _run(arguments: list[str], log: str, prepare: Callable[[], Any] | None) -> N
 def contents(store: Path) -> dict[str, str]:
     """SHA-256 of every object that must be the same whoever wrote it."""
     files = [path for name in OBJECTS for path in _objects(store / name)]
-    return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def _objects(folder: Path) -> list[Path]:
     """Files below ``folder``. Nobody takes a temporary one for an object; on a file server it stays where its removal failed."""
-    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(TEMPORARY_PREFIX)]
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(TEMPORARY_PREFIX)
+    ]
 
 
 def faults_of(url: str) -> list[str]:

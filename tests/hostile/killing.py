@@ -15,7 +15,9 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
     put, remove, tree = Root.put, Root.remove, Root.remove_tree
 
     def check(rel: str) -> None:
-        if left[0] < 0 and not rel.startswith(LEASES):  # the lease of a dead process counts as given back
+        if left[0] < 0 and not rel.startswith(
+            LEASES
+        ):  # the lease of a dead process counts as given back
             raise OSError("injected: the process was killed before")
 
     def dying_put(self: Root, rel: str, data: Data | Path, **options: bool) -> str:
@@ -42,5 +44,9 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         check(prefix)
         tree(self, prefix)
 
-    for name, dying in {"put": dying_put, "remove": dying_remove, "remove_tree": dying_tree}.items():
+    for name, dying in {
+        "put": dying_put,
+        "remove": dying_remove,
+        "remove_tree": dying_tree,
+    }.items():
         patch.setattr(Root, name, dying)

@@ -65,7 +65,10 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[SmallJob, Path, dic
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_job_on_a_damaged_output_names_what_it_wants_gone(
-    begun: tuple[SmallJob, Path, dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+    begun: tuple[SmallJob, Path, dict[str, str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    what: str,
 ) -> None:
     job, half, wanted = begun
     store = tmp_path / "store"

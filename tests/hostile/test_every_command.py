@@ -38,7 +38,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sets = {"a": {"w": [0, 0, 0], "gamma": 1}, "b": {"w": [1, 0, 0], "gamma": 2}}
     (folder / "weights.json").write_text(json.dumps(sets), encoding="utf-8")
     assert main(job.arguments(folder / "states", "both")) == Exit.COMPLETE
-    mix = ["mix", str(folder / "states"), "--weights", str(folder / "weights.json"), "--output", str(folder / "mix")]
+    mix = [
+        "mix",
+        str(folder / "states"),
+        "--weights",
+        str(folder / "weights.json"),
+        "--output",
+        str(folder / "mix"),
+    ]
     assert main(mix) == Exit.COMPLETE
     return folder
 
@@ -47,7 +54,10 @@ def _names(sandbox: Path) -> None:
     """States and mixes called as files elsewhere, signed as somebody would who knows how that is done."""
     root = Root(sandbox / "store")
     value: dict[str, Any] = root.get_json(layout.MANIFEST)
-    value["states"][0], value["mix"]["weight_sets"][0]["name"] = "../../outside/victim", f"{sandbox}/outside/victim"
+    value["states"][0], value["mix"]["weight_sets"][0]["name"] = (
+        "../../outside/victim",
+        f"{sandbox}/outside/victim",
+    )
     root.put_json(layout.MANIFEST, value | {"sha256": own_sha256(value)})
 
 
@@ -74,7 +84,9 @@ def _links_to_write_through(sandbox: Path) -> None:
 def _records(sandbox: Path) -> None:
     """Ids that are paths, and records of an export whose files are elsewhere."""
     ids = ["../../outside/victim", f"{sandbox}/outside/victim", "..", "a\\..\\b", "/"]
-    (sandbox / "records.jsonl").write_text("".join(json.dumps({"text": "The cat sat .", "id": id}) + "\n" for id in ids))
+    (sandbox / "records.jsonl").write_text(
+        "".join(json.dumps({"text": "The cat sat .", "id": id}) + "\n" for id in ids)
+    )
     for name in ("out.export.json", "out/export.json"):
         (path := sandbox / "outputs" / name).parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"format": "npz", "files": ids[:2], "complete": True}))
@@ -85,13 +97,18 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a marker's object elsewhere": ("states", _marker),
     "links where commands write": ("states", _links_to_write_through),
     "a link as sentences": ("states", lambda sandbox: _link(sandbox, layout.SENTENCES, "outside")),
-    "a link as a shard": ("states", lambda sandbox: _link(sandbox, layout.zarr_states_shard(0), "outside/victim")),
+    "a link as a shard": (
+        "states",
+        lambda sandbox: _link(sandbox, layout.zarr_states_shard(0), "outside/victim"),
+    ),
     "ids and records that are paths": ("states", _records),
 }
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_no_command_touches_what_lies_outside(made: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_touches_what_lies_outside(
+    made: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     kind, harm = HOSTILE[what]
     of_jobs = ("--model", str(made / "model.safetensors"), "--threads", "1", "--quiet")
     for number, (name, given) in enumerate(COMMANDS.items()):
@@ -103,11 +120,25 @@ def test_no_command_touches_what_lies_outside(made: Path, tmp_path: Path, what: 
         harm(sandbox)
         before = tree_of(sandbox)
         places = {"sandbox": sandbox, "weights": made / "weights.json", "corpus": made / "corpus"}
-        main([command, *(text.format(**places) for text in given), *(of_jobs if command == "embed" else ())])
+        main(
+            [
+                command,
+                *(text.format(**places) for text in given),
+                *(of_jobs if command == "embed" else ()),
+            ]
+        )
         assert "Traceback" not in capsys.readouterr().err
         own = ("outputs", "store") if command in WRITES_STORE else ("outputs",)
-        assert [changed for changed in differences(before, tree_of(sandbox)) if changed.split("/")[0] not in own] == [], name
+        assert [
+            changed
+            for changed in differences(before, tree_of(sandbox))
+            if changed.split("/")[0] not in own
+        ] == [], name
         for archive in (sandbox / "outputs").rglob("*.tar"):
             with tarfile.open(archive) as members:
-                assert not [member for member in members.getnames() if member.startswith("/") or ".." in member.split("/")]
+                assert not [
+                    member
+                    for member in members.getnames()
+                    if member.startswith("/") or ".." in member.split("/")
+                ]
         shutil.rmtree(sandbox)

@@ -38,7 +38,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_store_names_is_not_followed(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from model.files import locate
     from pipeline.cli.exit_codes import CommandError
     from pipeline.jobs.recompute import recompute
@@ -47,7 +49,9 @@ def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypat
         raise AssertionError(f"{arguments} was opened")
 
     monkeypatch.setattr(locate, "_filesystem", asked)
-    written = make_store(str(tmp_path / "s"), model=ModelInfo(name, "sha256:" + "1" * 64, {"lstm": {"n_layers": 2}}))
+    written = make_store(
+        str(tmp_path / "s"), model=ModelInfo(name, "sha256:" + "1" * 64, {"lstm": {"n_layers": 2}})
+    )
     store = elmo_store.open(written.root.url())
     with pytest.raises(ValueError, match="--model"):
         embed_own("the bank", store.manifest)
@@ -67,6 +71,8 @@ def test_names_that_are_on_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_model_that_the_user_names_is_taken(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "s"), model=ModelInfo("http://127.0.0.1:1/m", "sha256:" + "1" * 64, {}))
+    written = make_store(
+        str(tmp_path / "s"), model=ModelInfo("http://127.0.0.1:1/m", "sha256:" + "1" * 64, {})
+    )
     with pytest.raises(ValueError, match="the model random-small of this machine is not the one"):
         ExplorerService(elmo_store.open(written.root.url()), model="random-small").embed("the bank")

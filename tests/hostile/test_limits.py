@@ -37,22 +37,36 @@ def store(tmp_path: Path) -> Written:
 def parquet_bomb(*, dictionary: bool) -> bytes:
     """A part of one sentence: a string of 1 GiB, or a million times one of 64 KiB. 100 kB as stored."""
     if dictionary:
-        values = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1 << 20, np.int32)), pa.array(["a" * (1 << 16)]))
+        values = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(1 << 20, np.int32)), pa.array(["a" * (1 << 16)])
+        )
     else:
         values = pa.array(["a" * (1 << 30)])
-    columns: dict[str, Any] = {one: [0] for one in layout.SENTENCES_SCHEMA.names} | {"id": ["a:0"], "source": ["a"]}
+    columns: dict[str, Any] = {one: [0] for one in layout.SENTENCES_SCHEMA.names} | {
+        "id": ["a:0"],
+        "source": ["a"],
+    }
     columns["n_tokens"] = pa.array([len(values)], pa.int32())
     columns["tokens"] = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     table = pa.table(columns, metadata={})
     sink = BytesIO()
-    pq.write_table(table, sink, compression="zstd", use_dictionary=dictionary, write_statistics=False, store_schema=False)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=dictionary,
+        write_statistics=False,
+        store_schema=False,
+    )
     return sink.getvalue()
 
 
 def grows(code: str, *arguments: str) -> int:
     """KiB by which a process grows that runs ``code`` after it has read something small."""
     program = f"import resource, sys, elmo_store\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
     before, after = map(int, done.stdout.split())
     return after - before
 
@@ -118,7 +132,11 @@ def test_columns_of_another_type(store: Written, rel: str) -> None:
     pq.write_table(pa.table({name: [None] * len(table) for name in table.column_names}), sink)
     store.root.put(rel, sink.getvalue())
     opened = elmo_store.open(store.root.url())
-    read = (lambda: read_inputs(store.root)) if rel == layout.INPUTS else (lambda: opened.sentence(id="doc.txt:0").tokens)
+    read = (
+        (lambda: read_inputs(store.root))
+        if rel == layout.INPUTS
+        else (lambda: opened.sentence(id="doc.txt:0").tokens)
+    )
     with pytest.raises(ShardCorruptError, match=f"{rel} is damaged .*column"):
         read()
 
@@ -135,7 +153,9 @@ OPEN_BY: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("kind", ["3 GiB", "a link to a device", "a link to a pipe"])
 @pytest.mark.parametrize("rel", OPEN_BY)
-def test_json_that_is_too_large_or_no_regular_file_is_not_read(store: Written, tmp_path: Path, rel: str, kind: str) -> None:
+def test_json_that_is_too_large_or_no_regular_file_is_not_read(
+    store: Written, tmp_path: Path, rel: str, kind: str
+) -> None:
     path = Path(store.root.path(rel))
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
@@ -148,7 +168,9 @@ def test_json_that_is_too_large_or_no_regular_file_is_not_read(store: Written, t
         os.mkfifo(tmp_path / "pipe")
         path.symlink_to("/dev/zero" if "device" in kind else tmp_path / "pipe")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises((StoreError, ValueError), match=r"are the most|more than|is a pipe or a device") as raised:
+    with pytest.raises(
+        (StoreError, ValueError), match=r"are the most|more than|is a pipe or a device"
+    ) as raised:
         OPEN_BY[rel](store.root.url())
     assert Path(rel).name in str(raised.value) or "zarr" in rel  # those who ask for that name it
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB

@@ -44,17 +44,38 @@ def options_with(section: str, key: str, value: Any) -> dict[str, Any]:
 BAD_OPTIONS: dict[str, tuple[str, str]] = {
     "nested 100,000 deep": (deep_json(), "can't be read as JSON"),
     "a list as deep": ("[" * DEEP + "]" * DEEP, "can't be read as JSON"),
-    "a clip of 10^400": (json.dumps(options_with("lstm", "cell_clip", 10**400)), "cell_clip is 1000.*: Number out of range"),
+    "a clip of 10^400": (
+        json.dumps(options_with("lstm", "cell_clip", 10**400)),
+        "cell_clip is 1000.*: Number out of range",
+    ),
     "a clip that is no number": (
         json.dumps(options_with("lstm", "proj_clip", 77)).replace(": 77,", ": NaN,"),
         "proj_clip is nan",
     ),
-    "10^7 layers": (json.dumps(options_with("lstm", "n_layers", 10**7)), f"n_layers is 10000000: .*<= {MOST_LAYERS}"),
-    "10^30 wide": (json.dumps(options_with("lstm", "projection_dim", 10**30)), "projection_dim is 1000.*<= 1048576"),
-    "10^9 highways": (json.dumps(options_with("char_cnn", "n_highway", 10**9)), "n_highway is 1000"),
-    "words of 10^9": (json.dumps(options_with("char_cnn", "max_characters_per_token", 10**9)), "max_characters_per_token is"),
-    "10^30 filters": (json.dumps(options_with("char_cnn", "filters", [[1, 10**30]])), r"filters\[0\]\[1\] is 1000.*<= 1048576"),
-    "1,000 kinds of filter": (json.dumps(options_with("char_cnn", "filters", [[1, 1]] * 1000)), "filters is .*length <= 256"),
+    "10^7 layers": (
+        json.dumps(options_with("lstm", "n_layers", 10**7)),
+        f"n_layers is 10000000: .*<= {MOST_LAYERS}",
+    ),
+    "10^30 wide": (
+        json.dumps(options_with("lstm", "projection_dim", 10**30)),
+        "projection_dim is 1000.*<= 1048576",
+    ),
+    "10^9 highways": (
+        json.dumps(options_with("char_cnn", "n_highway", 10**9)),
+        "n_highway is 1000",
+    ),
+    "words of 10^9": (
+        json.dumps(options_with("char_cnn", "max_characters_per_token", 10**9)),
+        "max_characters_per_token is",
+    ),
+    "10^30 filters": (
+        json.dumps(options_with("char_cnn", "filters", [[1, 10**30]])),
+        r"filters\[0\]\[1\] is 1000.*<= 1048576",
+    ),
+    "1,000 kinds of filter": (
+        json.dumps(options_with("char_cnn", "filters", [[1, 1]] * 1000)),
+        "filters is .*length <= 256",
+    ),
     "a list": ("[]", "no options of a biLM .* holds the objects 'lstm' and 'char_cnn'"),
 }
 
@@ -109,9 +130,15 @@ BAD_SAFETENSORS: dict[str, Callable[[Path], bytes]] = {
     "a header of 101 MB": lambda good: safetensors_of(b"{" + b" " * 101_000_000 + b"}"),
     "a header nested 100,000 deep": lambda good: safetensors_of(deep_json().encode()),
     "options nested 100,000 deep": lambda good: _with_options(good, deep_json()),
-    "options of 10^400": lambda good: _with_options(good, json.dumps(options_with("lstm", "cell_clip", 10**400))),
-    "10^7 layers": lambda good: _with_options(good, json.dumps(options_with("lstm", "n_layers", 10**7))),
-    "another model's options": lambda good: _with_options(good, json.dumps(options_with("lstm", "dim", 64))),
+    "options of 10^400": lambda good: _with_options(
+        good, json.dumps(options_with("lstm", "cell_clip", 10**400))
+    ),
+    "10^7 layers": lambda good: _with_options(
+        good, json.dumps(options_with("lstm", "n_layers", 10**7))
+    ),
+    "another model's options": lambda good: _with_options(
+        good, json.dumps(options_with("lstm", "dim", 64))
+    ),
     "NaN": _nan,
     "bfloat16 of another shape": _bfloat16,
     "a pickle by that name": lambda good: pickle.dumps(Executed()),
@@ -126,7 +153,9 @@ class Executed:
 
 
 @pytest.mark.parametrize("what", BAD_SAFETENSORS)
-def test_safetensors_that_are_none(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_safetensors_that_are_none(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "weights.safetensors").write_bytes(BAD_SAFETENSORS[what](good))
     with pytest.raises(ModelError):
@@ -135,7 +164,9 @@ def test_safetensors_that_are_none(good: Path, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("name", ["w.pkl", "w.pt", "w.bin", "w.npy", "w.ckpt"])
-def test_formats_that_can_run_code_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_formats_that_can_run_code_are_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(pickle.dumps(Executed()))
     with pytest.raises(WeightsError, match="can hold code"):
@@ -193,8 +224,12 @@ def _virtual(file: h5py.File, outside: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [_external_link, _external_group, _soft_link, _external_bytes, _virtual])
-def test_hdf5_is_not_followed_out_of_its_file(good: Path, tmp_path: Path, change: Callable[[h5py.File, Path], None]) -> None:
+@pytest.mark.parametrize(
+    "change", [_external_link, _external_group, _soft_link, _external_bytes, _virtual]
+)
+def test_hdf5_is_not_followed_out_of_its_file(
+    good: Path, tmp_path: Path, change: Callable[[h5py.File, Path], None]
+) -> None:
     for name in ("options.json", "weights.hdf5"):
         (tmp_path / name).write_bytes((good / name).read_bytes())
     with h5py.File(tmp_path / "weights.hdf5", "r+") as file:
@@ -214,7 +249,9 @@ def test_hdf5_is_not_followed_out_of_its_file(good: Path, tmp_path: Path, change
         (np.array([b"x"] * 16), "not floating point"),
     ],
 )
-def test_hdf5_of_wrong_shapes_types_and_numbers(good: Path, tmp_path: Path, value: Any, said: str) -> None:
+def test_hdf5_of_wrong_shapes_types_and_numbers(
+    good: Path, tmp_path: Path, value: Any, said: str
+) -> None:
     for name in ("options.json", "weights.hdf5"):
         (tmp_path / name).write_bytes((good / name).read_bytes())
     with h5py.File(tmp_path / "weights.hdf5", "r+") as file:
@@ -245,7 +282,9 @@ def test_flipped_bits_of_hdf5_are_weights_or_a_typed_error(good: Path, tmp_path:
         damaged[place] ^= 1 << int(random.integers(8))
         (tmp_path / "weights.hdf5").write_bytes(damaged)
         try:
-            BiLMWeights.load(str(tmp_path))  # HDF5 has no checksums here: a flipped weight is another weight
+            BiLMWeights.load(
+                str(tmp_path)
+            )  # HDF5 has no checksums here: a flipped weight is another weight
         except ModelError:
             refused += 1
     assert refused

@@ -26,9 +26,25 @@ def renamed(written: Written, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../outside", "/outside", "..", ".", ".hidden", "a/b", "a\\b", "a\0b", "row", "a b", "\u202ea", "a" * 201]
+    "name",
+    [
+        "../../outside",
+        "/outside",
+        "..",
+        ".",
+        ".hidden",
+        "a/b",
+        "a\\b",
+        "a\0b",
+        "row",
+        "a b",
+        "\u202ea",
+        "a" * 201,
+    ],
 )
-def test_a_mixed_store_s_names_are_checked_when_its_manifest_is_read(tmp_path: Path, name: str) -> None:
+def test_a_mixed_store_s_names_are_checked_when_its_manifest_is_read(
+    tmp_path: Path, name: str
+) -> None:
     written = mixed(tmp_path / "mix", "ner", "pos")
     renamed(written, name)
     with pytest.raises(ManifestError, match=r"elmo_store\.json: states"):
@@ -66,9 +82,16 @@ def test_a_weight_set_called_as_a_column_of_a_dataset(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize(
     ("format", "ids"),
-    [("e2e-coref", [".:0"]), ("lsgn", [".:0"]), ("dygie", ["a:0", "a_0/b:0"]), ("dygie", ["a:0", "./a:0"])],
+    [
+        ("e2e-coref", [".:0"]),
+        ("lsgn", [".:0"]),
+        ("dygie", ["a:0", "a_0/b:0"]),
+        ("dygie", ["a:0", "./a:0"]),
+    ],
 )
-def test_ids_that_are_no_names_in_hdf5(tmp_path: Path, format: str, ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_that_are_no_names_in_hdf5(
+    tmp_path: Path, format: str, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from elmo_store.reading.sentences import SentenceTable
 
     written = make_store(str(tmp_path / "s"), lengths=(3,) * len(ids), parts=(len(ids),))

@@ -27,7 +27,10 @@ NAME = "evil\x1b[31m\u202e.lines"
 
 
 def unsteered(text: str) -> bool:
-    return not any((ord(sign) < 32 and sign not in "\n\t") or 0x7F <= ord(sign) < 0xA0 or sign == "\u202e" for sign in text)
+    return not any(
+        (ord(sign) < 32 and sign not in "\n\t") or 0x7F <= ord(sign) < 0xA0 or sign == "\u202e"
+        for sign in text
+    )
 
 
 @given(st.text())
@@ -51,7 +54,10 @@ def test_a_stream_shows_and_whoever_draws_gets_the_stream_itself() -> None:
     stream = cast(TextIO, Escaping(below))
     print(EVIL, file=stream)
     stream.writelines(["a\x1b", "b"])
-    assert below.getvalue() == "\\u001b[2J\\u001b]0;owned\\u0007\\u000d\\u009b31m\\u007f\\u202e\na\\u001bb"
+    assert (
+        below.getvalue()
+        == "\\u001b[2J\\u001b]0;owned\\u0007\\u000d\\u009b31m\\u007f\\u202e\na\\u001bb"
+    )
     assert drawable(stream) is below
     screen = io.StringIO()
     Screen(cast(TextIO, Escaping(screen))).show(Snapshot("failed", problem=EVIL))
@@ -64,7 +70,9 @@ def tiny(tmp_path: Path) -> str:
     return str(tmp_path / "tiny.safetensors")
 
 
-def test_commands_show_tokens_ids_names_and_errors_escaped(tmp_path: Path, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_tokens_ids_names_and_errors_escaped(
+    tmp_path: Path, tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / NAME).write_bytes(f"a {EVIL} b\n".encode() + b"\xff\n")
@@ -103,12 +111,16 @@ def test_commands_show_tokens_ids_names_and_errors_escaped(tmp_path: Path, tiny:
     assert "zarr.json" in ran("verify", out, "--quiet", code=Exit.DAMAGED)
     ran("info", str(tmp_path / NAME), code=Exit.BAD_LOCATION)
     ran("embed", str(folder / "no") + EVIL, "--output", out, code=Exit.BAD_LOCATION)
-    Root(out).put("elmo_store.json", b'{"format_version": "' + json.dumps(EVIL).encode()[1:-1] + b'"}')
+    Root(out).put(
+        "elmo_store.json", b'{"format_version": "' + json.dumps(EVIL).encode()[1:-1] + b'"}'
+    )
     ran("info", out, code=Exit.BAD_LOCATION)
     assert all(unsteered(text) for text in seen)
 
 
-def test_a_terminal_gets_nothing_but_what_the_command_draws_and_a_traceback_is_shown_too(tmp_path: Path) -> None:
+def test_a_terminal_gets_nothing_but_what_the_command_draws_and_a_traceback_is_shown_too(
+    tmp_path: Path,
+) -> None:
     code = (
         "import sys; from pipeline import main as cli\n"
         "def fails(*_): raise RuntimeError('trouble \\x1b[31m')\n"

@@ -68,7 +68,12 @@ class Outputs(RuleBasedStateMachine):
         assert self.run(dtype, "--overwrite") == Exit.COMPLETE
         self.standing, self.complete = dtype, True
 
-    @rule(dtype=st.sampled_from(DTYPES), puts=st.integers(0, 60), torn=st.booleans(), overwrite=st.booleans())
+    @rule(
+        dtype=st.sampled_from(DTYPES),
+        puts=st.integers(0, 60),
+        torn=st.booleans(),
+        overwrite=st.booleans(),
+    )
     def the_command_is_killed(self, dtype: str, puts: int, torn: bool, overwrite: bool) -> None:
         """After some puts nothing more is written; a local put that was cut leaves its temporary file."""
         left = [puts]
@@ -79,7 +84,9 @@ class Outputs(RuleBasedStateMachine):
             except OSError:  # nobody hears what a dead process has to say
                 code = -1
         if left[0] >= 0:  # it was over before
-            assert code == (Exit.COMPLETE if overwrite or self.standing in (None, dtype) else Exit.REFUSED)
+            assert code == (
+                Exit.COMPLETE if overwrite or self.standing in (None, dtype) else Exit.REFUSED
+            )
         if overwrite or self.standing in (None, dtype):
             self.standing, self.complete = self._job_there(), _is_complete(self.output)
 
@@ -97,7 +104,9 @@ class Outputs(RuleBasedStateMachine):
     @rule()
     def a_second_launcher(self) -> None:
         """While another run lives, the same command is refused and writes nothing."""
-        before = {path: path.stat().st_mtime_ns for path in self.output.rglob("*") if path.is_file()}
+        before = {
+            path: path.stat().st_mtime_ns for path in self.output.rglob("*") if path.is_file()
+        }
         other = Lease.of_this_process("another run", local=True, patience_seconds=3600)
         root = Root(self.output)
         acquire(root, other, take_over=True, on_progress=lambda text: None)
@@ -151,7 +160,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> None:
     Outputs.job = SmallJob.make(folder / "input", n_files=2, n_lines=12)
     Outputs.wanted = {}
     for dtype in DTYPES:
-        assert main(Outputs.job.arguments(folder / dtype, "both", "--dtype", dtype)) == Exit.COMPLETE
+        assert (
+            main(Outputs.job.arguments(folder / dtype, "both", "--dtype", dtype)) == Exit.COMPLETE
+        )
         Outputs.wanted[dtype] = contents(folder / dtype)
 
 

@@ -32,8 +32,14 @@ def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail
     failed: set[str] = set()
 
     def fails_at_first(self: ChaosFileSystem, operation: str, kinds: tuple[str, ...]) -> str:
-        at_the_door = operation.endswith((PLAN, PROBLEM))  # whose failures are told, with exit code 3
-        if operation not in failed and not at_the_door and (operation.startswith("removing") or operation.endswith(SUMMARY)):
+        at_the_door = operation.endswith(
+            (PLAN, PROBLEM)
+        )  # whose failures are told, with exit code 3
+        if (
+            operation not in failed
+            and not at_the_door
+            and (operation.startswith("removing") or operation.endswith(SUMMARY))
+        ):
             failed.add(operation)
             if "done and failed" in kinds and len(failed) % 2:
                 return "done and failed"
@@ -45,14 +51,26 @@ def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail
     arguments = job.arguments(f"chaos://{output}", "zarr", "--storage-options", '{"rate": 0.0}')
     assert main(arguments) == Exit.COMPLETE
     assert any(operation.endswith(LEASE) for operation in failed)
-    assert any(operation.startswith("removing") and operation.endswith(SUMMARY) for operation in failed)
-    assert [path for room in ("_work", "_lease") for path in (output / room).rglob("*") if path.is_file()] == []
+    assert any(
+        operation.startswith("removing") and operation.endswith(SUMMARY) for operation in failed
+    )
+    assert [
+        path
+        for room in ("_work", "_lease")
+        for path in (output / room).rglob("*")
+        if path.is_file()
+    ] == []
     for rel in ("_work/left", "_lease/launcher.json"):
         (output / rel).parent.mkdir(exist_ok=True)
         (output / rel).write_text("{}")
     failed.clear()
     assert main(arguments) == Exit.COMPLETE
-    assert [path for room in ("_work", "_lease") for path in (output / room).rglob("*") if path.is_file()] == []
+    assert [
+        path
+        for room in ("_work", "_lease")
+        for path in (output / room).rglob("*")
+        if path.is_file()
+    ] == []
 
 
 def test_storage_that_fails_anywhere_is_an_exit_code(
@@ -81,13 +99,21 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[SmallJob, dict[str,
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_job_on_storage_that_fails_ends_with_the_same_bytes(whole: tuple[SmallJob, dict[str, str]], tmp_path: Path) -> None:
+def test_a_job_on_storage_that_fails_ends_with_the_same_bytes(
+    whole: tuple[SmallJob, dict[str, str]], tmp_path: Path
+) -> None:
     """One operation of twenty fails, fails after it was done, or is late; the command is repeated until it completes."""
     (job, wanted), output, failed = whole, tmp_path / "store", Counter[str]()
     for attempt in range(RUNS_AT_MOST):
         (counts := tmp_path / "counts").write_text("{}")
-        arguments = job.arguments(f"chaos://{output}", "both", "--storage-options", '{"rate": 0.05}')
-        command = Command(arguments, tmp_path / f"log-{attempt}", partial(register, RUNS_AT_MOST + attempt, str(counts)))
+        arguments = job.arguments(
+            f"chaos://{output}", "both", "--storage-options", '{"rate": 0.05}'
+        )
+        command = Command(
+            arguments,
+            tmp_path / f"log-{attempt}",
+            partial(register, RUNS_AT_MOST + attempt, str(counts)),
+        )
         code, said = command.wait(), command.output()
         failed += Counter(json.loads(counts.read_text()))
         if code == Exit.COMPLETE:
@@ -114,8 +140,12 @@ def test_a_job_on_a_network_that_cuts_ends_with_the_same_bytes(
         # The server that commands are forked from was started before there was an S3 server.
         settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
         for attempt in range(RUNS_AT_MOST):
-            arguments = job.arguments(f"{s3_url}/store", "both", "--storage-options", json.dumps(faulty))
-            command = Command(arguments, tmp_path / f"log-{attempt}", partial(_set_environment, settings))
+            arguments = job.arguments(
+                f"{s3_url}/store", "both", "--storage-options", json.dumps(faulty)
+            )
+            command = Command(
+                arguments, tmp_path / f"log-{attempt}", partial(_set_environment, settings)
+            )
             if (code := command.wait(600)) == Exit.COMPLETE:
                 break
     assert code == Exit.COMPLETE, command.output()

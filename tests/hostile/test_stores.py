@@ -40,14 +40,18 @@ BAD_MANIFESTS: dict[str, Callable[[Root], object]] = {
     "nested 100,000 deep": lambda r: r.put(layout.MANIFEST, b'{"a":' * DEEP + b"1" + b"}" * DEEP),
     "a list as deep": lambda r: r.put(layout.MANIFEST, b"[" * DEEP + b"]" * DEEP),
     "UTF-16": lambda r: r.put(layout.MANIFEST, r.get(layout.MANIFEST).decode().encode("utf-16")),
-    "a number of 5,000 digits": lambda r: r.put(layout.MANIFEST, b'{"format_version": 1' + b"0" * 5000 + b"}"),
+    "a number of 5,000 digits": lambda r: r.put(
+        layout.MANIFEST, b'{"format_version": 1' + b"0" * 5000 + b"}"
+    ),
     "10^400 rows": lambda r: sign(r, lambda m: m["counts"].update(rows=10**400)),
     "negative rows": lambda r: sign(r, lambda m: m["counts"].update(rows=-1)),
     "half a surrogate pair": lambda r: sign(r, lambda m: m["model"].update(name="\ud800")),
     "half a pair in a job's field": lambda r: sign(r, lambda m: m["job"].update(x="\udfff")),
     "2^40 channels": lambda r: sign(r, lambda m: m.update(channels=2**40)),
     "an object outside": lambda r: sign(r, lambda m: m["objects"][0].update(path="../../outside")),
-    "an object at an absolute path": lambda r: sign(r, lambda m: m["objects"][0].update(path="/etc/passwd")),
+    "an object at an absolute path": lambda r: sign(
+        r, lambda m: m["objects"][0].update(path="/etc/passwd")
+    ),
     "a path with a NUL": lambda r: sign(r, lambda m: m["objects"][0].update(path="states\0")),
 }
 
@@ -126,9 +130,13 @@ def test_a_folder_in_place_of_a_marker_is_a_missing_marker(store: Written, rel: 
 
 
 @pytest.mark.parametrize("form", ["zarr", "parquet"])
-def test_a_folder_in_place_of_a_shard_is_a_typed_error_to_readers(tmp_path: Path, form: str) -> None:
+def test_a_folder_in_place_of_a_shard_is_a_typed_error_to_readers(
+    tmp_path: Path, form: str
+) -> None:
     written = make_store(str(tmp_path / "store"), store_forms=(form,))
-    folder_in_place_of(written.root, layout.zarr_states_shard(0) if form == "zarr" else layout.states_part(0))
+    folder_in_place_of(
+        written.root, layout.zarr_states_shard(0) if form == "zarr" else layout.states_part(0)
+    )
     with pytest.raises(StoreError, match="is a folder"):
         elmo_store.open(written.root.url()).read(rows=slice(0, 4))
 
@@ -152,10 +160,19 @@ HUGE = 10**18
         {"rows": HUGE, "tokens": HUGE, "shards": _shards_of(HUGE)},
         {"sentences": HUGE},
         {"parts": HUGE},
-        {"rows": HUGE, "tokens": HUGE, "sentences": HUGE, "parts": HUGE, "shards": _shards_of(HUGE), "rejected": HUGE},
+        {
+            "rows": HUGE,
+            "tokens": HUGE,
+            "sentences": HUGE,
+            "parts": HUGE,
+            "shards": _shards_of(HUGE),
+            "rejected": HUGE,
+        },
     ],
 )
-def test_a_manifest_of_10_to_the_18_is_looked_at_in_time(store: Written, counts: dict[str, int]) -> None:
+def test_a_manifest_of_10_to_the_18_is_looked_at_in_time(
+    store: Written, counts: dict[str, int]
+) -> None:
     manifest = store.manifest
     assert isinstance(manifest.counts, Counts)
     root = store.root
@@ -168,7 +185,9 @@ def test_a_manifest_of_10_to_the_18_is_looked_at_in_time(store: Written, counts:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(tmp_path: Path, compression: str) -> None:
+def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(
+    tmp_path: Path, compression: str
+) -> None:
     from elmo_store.forms.zarr_shard import crc32c, index_bytes
 
     store = make_store(str(tmp_path / "store"), store_forms=("zarr",), compression=compression)
@@ -179,15 +198,21 @@ def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(tmp_pa
     data[-4:] = crc32c(bytes(data[-size:-4]))
     store.root.put(rel, bytes(data))
     if compression == "none":  # the rows lie where the format says, so nobody reads the index
-        np.testing.assert_array_equal(elmo_store.open(store.root.url()).read(rows=slice(0, 4)), store.states[:4])
+        np.testing.assert_array_equal(
+            elmo_store.open(store.root.url()).read(rows=slice(0, 4)), store.states[:4]
+        )
         return
     with pytest.raises(ShardCorruptError, match="as absent, which has rows"):
         elmo_store.open(store.root.url()).read(rows=slice(0, 4))
 
 
-@pytest.mark.parametrize(("offset", "length"), [(2**62 - 1, 256), (0, 2**62 - 1), (2**40, 256), (0, 2**40)])
+@pytest.mark.parametrize(
+    ("offset", "length"), [(2**62 - 1, 256), (0, 2**62 - 1), (2**40, 256), (0, 2**40)]
+)
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_an_index_that_points_outside_its_shard(tmp_path: Path, compression: str, offset: int, length: int) -> None:
+def test_an_index_that_points_outside_its_shard(
+    tmp_path: Path, compression: str, offset: int, length: int
+) -> None:
     from elmo_store.forms.zarr_shard import crc32c, index_bytes
 
     written = make_store(str(tmp_path / "store"), store_forms=("zarr",), compression=compression)
@@ -198,14 +223,18 @@ def test_an_index_that_points_outside_its_shard(tmp_path: Path, compression: str
     data[-4:] = crc32c(bytes(data[-size:-4]))
     written.root.put(rel, bytes(data))
     if compression == "none":  # the rows lie where the format says, so nobody reads the index
-        np.testing.assert_array_equal(elmo_store.open(written.root.url()).read(rows=slice(0, 4)), written.states[:4])
+        np.testing.assert_array_equal(
+            elmo_store.open(written.root.url()).read(rows=slice(0, 4)), written.states[:4]
+        )
         return
     with pytest.raises(ShardCorruptError, match=rel):
         elmo_store.open(written.root.url()).read(rows=slice(0, 4))
 
 
 @pytest.mark.parametrize("form", ["zarr", "parquet"])
-def test_a_state_whose_bit_flipped_is_refused_where_checksums_are_on(tmp_path: Path, form: str) -> None:
+def test_a_state_whose_bit_flipped_is_refused_where_checksums_are_on(
+    tmp_path: Path, form: str
+) -> None:
     written = make_store(str(tmp_path / "store"), store_forms=(form,), checksum="crc32c")
     rel = layout.zarr_states_shard(0) if form == "zarr" else layout.states_part(0)
     whole = written.root.get(rel)
@@ -226,7 +255,9 @@ def test_weights_of_a_manifest_are_checked_too() -> None:
         ScalarMix.of(WeightSet("a", (0.5, 0.5), 1e300))
 
 
-def test_a_link_inside_a_store_is_not_followed_when_it_is_removed(store: Written, tmp_path: Path) -> None:
+def test_a_link_inside_a_store_is_not_followed_when_it_is_removed(
+    store: Written, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "thesis.txt").write_text("years of work")
@@ -255,7 +286,9 @@ def test_nothing_is_written_through_a_link_inside_a_store(
     assert elmo_store.open(store.root.url()).sentence(0).tokens  # reading follows it
 
 
-def test_overwriting_a_store_removes_a_link_and_not_what_it_leads_to(store: Written, tmp_path: Path) -> None:
+def test_overwriting_a_store_removes_a_link_and_not_what_it_leads_to(
+    store: Written, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     sentences = Path(store.root.path("sentences"))
     sentences.rename(outside)

@@ -30,10 +30,14 @@ from transforms.stages.split import plan_splits
 def read(path: Path, kind: str = "lines", **settings: Any) -> list[Record]:
     """All records of a file."""
     how = ReadSettings(**settings)
-    return [record for split in plan_splits([str(path)], kind, how) for record in read_split(split, how)]
+    return [
+        record for split in plan_splits([str(path)], kind, how) for record in read_split(split, how)
+    ]
 
 
-def of(folder: Path, data: bytes, kind: str = "lines", name: str = "in", **settings: Any) -> list[Record]:
+def of(
+    folder: Path, data: bytes, kind: str = "lines", name: str = "in", **settings: Any
+) -> list[Record]:
     """All records of a file of these bytes."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,34 +90,50 @@ def test_surrogates_are_refused_as_bytes_and_as_escapes(tmp_path: Path) -> None:
     (record,) = of(tmp_path, b'{"text": "a \\ud800 b"}\n', "jsonl")
     assert "half a surrogate pair" in reason(record)
     (record,) = of(tmp_path, b'[{"text": ["a", "\\udfff"]}]', "json")
-    assert isinstance(record, ReadSentence | Reject)  # the parser's own replacement, or a reject: never half a pair
-    json.dumps(record.tokens if isinstance(record, ReadSentence) else record.raw, ensure_ascii=False).encode()
+    assert isinstance(
+        record, ReadSentence | Reject
+    )  # the parser's own replacement, or a reject: never half a pair
+    json.dumps(
+        record.tokens if isinstance(record, ReadSentence) else record.raw, ensure_ascii=False
+    ).encode()
 
 
 @pytest.mark.parametrize("kind", ["lines", "text", "jsonl", "conllu", "conll"])
-@pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")])
-def test_utf_16_is_named_in_the_reject(tmp_path: Path, kind: str, encoding: str, named: str) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "UTF-16"), ("utf-32", "UTF-32")]
+)
+def test_utf_16_is_named_in_the_reject(
+    tmp_path: Path, kind: str, encoding: str, named: str
+) -> None:
     text = "the cat\nsat\n" if encoding in ("utf-16", "utf-32") else "\ufeffthe cat\nsat\n"
     first, *_ = of(tmp_path, text.encode(encoding), kind)
-    assert f"the text is {named}, not UTF-8: read it with --encoding {named.lower()}" in reason(first)
+    assert f"the text is {named}, not UTF-8: read it with --encoding {named.lower()}" in reason(
+        first
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
 def test_utf_16_is_named_where_it_has_no_field(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(InputError, match="the text is UTF-16, not UTF-8: read it with --encoding utf-16"):
+    with pytest.raises(
+        InputError, match="the text is UTF-16, not UTF-8: read it with --encoding utf-16"
+    ):
         of(tmp_path, "id,text\n1,a\n".encode("utf-16"), kind)
 
 
 def test_utf_16_without_a_mark_is_guessed_in_the_reject(tmp_path: Path) -> None:
     first, *_ = of(tmp_path, "the cat sat\nnext\n".encode("utf-16-le"))
     assert "it may be UTF-16" in reason(first)
-    assert [tokens(one) for one in of(tmp_path, "the cat\n".encode("utf-16"), encoding="utf-16")] == [("the", "cat")]
+    assert [
+        tokens(one) for one in of(tmp_path, "the cat\n".encode("utf-16"), encoding="utf-16")
+    ] == [("the", "cat")]
 
 
 @pytest.mark.parametrize("kind", ["lines", "text", "jsonl", "csv", "conllu"])
 def test_a_byte_order_mark_of_utf_8_is_no_character(tmp_path: Path, kind: str) -> None:
     row = "\t".join(("1", "word", *("_" * 8)))
-    data = {"jsonl": '{"text": ["word"]}\n', "csv": "text\nword\n", "conllu": row + "\n\n"}.get(kind, "word\n")
+    data = {"jsonl": '{"text": ["word"]}\n', "csv": "text\nword\n", "conllu": row + "\n\n"}.get(
+        kind, "word\n"
+    )
     (record,) = of(tmp_path, b"\xef\xbb\xbf" + data.encode(), kind)
     assert tokens(record) == ("word",)
 
@@ -192,14 +212,26 @@ def test_names_of_files_are_names(tmp_path: Path, name: str) -> None:
     assert [tokens(record) for record in of(tmp_path, b"a b\n", name=name)] == [("a", "b")]
     below = [split.url for split in plan_splits([str(tmp_path)], "lines")]
     assert below == [str(tmp_path / name)]
-    (record,) = [record for split in plan_splits([str(tmp_path)], "lines") for record in read_split(split, ReadSettings())]
+    (record,) = [
+        record
+        for split in plan_splits([str(tmp_path)], "lines")
+        for record in read_split(split, ReadSettings())
+    ]
     assert tokens(record) == ("a", "b")
 
 
 def test_names_of_outputs_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`::` joins filesystems only after the name of one; the working folder does not matter."""
     monkeypatch.chdir(tmp_path)
-    for name in ("my::store", "a b/../my::store", str(tmp_path / "s3::x"), "new\nline", "a[b]*", "%2e%2e", "naïve-東京"):
+    for name in (
+        "my::store",
+        "a b/../my::store",
+        str(tmp_path / "s3::x"),
+        "new\nline",
+        "a[b]*",
+        "%2e%2e",
+        "naïve-東京",
+    ):
         root = Root(name)
         root.put("a/b", b"1")
         (place,) = tmp_path.rglob("a/b")
@@ -229,7 +261,9 @@ def test_json_nested_100_000_deep_is_refused_in_its_place(tmp_path: Path) -> Non
     assert reason(first) == "JSON nested too deeply"
     assert tokens(second) == ("ok", ".")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    first, second, third = of(tmp_path, f'[{deep}, {{"text": "ok."}}, {"[" * DEEP + "]" * DEEP}]'.encode(), "json")
+    first, second, third = of(
+        tmp_path, f'[{deep}, {{"text": "ok."}}, {"[" * DEEP + "]" * DEEP}]'.encode(), "json"
+    )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # it took 25 GB
     assert reason(first) == reason(third) == "JSON nested too deeply"
     assert tokens(second) == ("ok", ".")
@@ -242,7 +276,10 @@ def test_an_element_of_a_json_array_has_a_limit(tmp_path: Path) -> None:
     assert reason(second) == "not JSON from here on: an element is longer than 100000 bytes"
 
 
-@pytest.mark.parametrize("value", ["1" + "0" * 5000, "1e400", "NaN", "-Infinity", "true", "null", "{}", "[[[]]]", "[1, 2]"])
+@pytest.mark.parametrize(
+    "value",
+    ["1" + "0" * 5000, "1e400", "NaN", "-Infinity", "true", "null", "{}", "[[[]]]", "[1, 2]"],
+)
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
 def test_json_values_that_are_no_text(tmp_path: Path, value: str, kind: str) -> None:
     record = f'{{"text": {value}}}'
@@ -272,7 +309,9 @@ def test_parquet_without_the_field_nulls_and_bytes(tmp_path: Path) -> None:
     assert [bool(reason(one)) for one in others] == [True] * 3
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1", b"not parquet at all", b"\0" * 5000])
+@pytest.mark.parametrize(
+    "data", [b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1", b"not parquet at all", b"\0" * 5000]
+)
 def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
     if not data:
         assert of(tmp_path, data, "parquet") == []
@@ -284,7 +323,23 @@ def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "stretch",
-    [". ", "U.S. ", "A.", "(", "'", '"', "-", "$1", "a\u2028", "e\u0301", "\u202e", "n't ", "cannot ", "0,", "http://a"],
+    [
+        ". ",
+        "U.S. ",
+        "A.",
+        "(",
+        "'",
+        '"',
+        "-",
+        "$1",
+        "a\u2028",
+        "e\u0301",
+        "\u202e",
+        "n't ",
+        "cannot ",
+        "0,",
+        "http://a",
+    ],
 )
 def test_tokenising_takes_time_that_grows_with_the_text_alone(tmp_path: Path, stretch: str) -> None:
     """A pattern that tries every way takes hours for this; the slowest of these takes 12 µs a character."""
@@ -301,7 +356,11 @@ def test_names_of_csv_fields_in_an_error_are_cut(tmp_path: Path) -> None:
 
 def test_a_csv_field_without_an_end_is_refused(tmp_path: Path) -> None:
     records = of(tmp_path, b'text\n"' + b"never closed\n" * 5_000, "csv", max_line_bytes=10_000)
-    assert any("field larger than field limit" in reason(record) for record in records if isinstance(record, Reject))
+    assert any(
+        "field larger than field limit" in reason(record)
+        for record in records
+        if isinstance(record, Reject)
+    )
 
 
 def test_a_pickle_is_text_that_is_none(tmp_path: Path) -> None:

@@ -15,21 +15,35 @@ WIDTH, HEIGHT = 1100, 1000
 @contextmanager
 def chromium(folder: Path, *, dark: bool = False) -> Iterator[Any]:
     """A driver whose console log can be read; it may reach this machine only."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install '.[test-all]'")
+    selenium = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed: pip install '.[test-all]'"
+    )
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         pytest.skip("no browser: apt-get install chromium chromium-driver (CI has them)")
     options = selenium.ChromeOptions()
     options.binary_location = browser
-    arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={WIDTH},{HEIGHT}"]
-    arguments += [f"--user-data-dir={folder / 'profile'}", "--no-first-run", "--disable-background-networking"]
+    arguments = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        f"--window-size={WIDTH},{HEIGHT}",
+    ]
+    arguments += [
+        f"--user-data-dir={folder / 'profile'}",
+        "--no-first-run",
+        "--disable-background-networking",
+    ]
     arguments += ["--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
     if dark:
         arguments.append("--force-dark-mode")
     for argument in arguments:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = selenium.ChromeService(executable_path=driver, env={**os.environ, "HOME": str(folder)})
+    service = selenium.ChromeService(
+        executable_path=driver, env={**os.environ, "HOME": str(folder)}
+    )
     made = selenium.Chrome(options=options, service=service)
     made.set_page_load_timeout(60)
     made.set_script_timeout(120)  # axe, on a busy machine
@@ -60,7 +74,9 @@ def requested(driver: Any) -> list[str]:
     import json
 
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    urls = [
+        e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
+    ]
     return [url for url in urls if not url.startswith("chrome://")]  # its own new tab
 
 

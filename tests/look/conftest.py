@@ -31,11 +31,31 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some 2,500 tokens of a tiny model: plain sentences, hostile ones, refused records, duplicates."""
     folder = tmp_path_factory.mktemp("look")
     random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
-    words = ["the", "bank", "of", "river", "money", "water", "house", "people", "state", "small", "with", "about", "other"]
+    words = [
+        "the",
+        "bank",
+        "of",
+        "river",
+        "money",
+        "water",
+        "house",
+        "people",
+        "state",
+        "small",
+        "with",
+        "about",
+        "other",
+    ]
     chosen = random.Random(7)
-    lines = [json.dumps({"id": f"doc-{i}", "text": " ".join([*chosen.choices(words, k=8), "river"])}) for i in range(270)]
+    lines = [
+        json.dumps({"id": f"doc-{i}", "text": " ".join([*chosen.choices(words, k=8), "river"])})
+        for i in range(270)
+    ]
     lines += [json.dumps({"id": f"bad-{i}", "text": text}) for i, text in enumerate(HOSTILE)]
-    lines += ["{not json <b>bold</b>", json.dumps({"id": "x", "other": "<script>document.title='owned'</script>"})]
+    lines += [
+        "{not json <b>bold</b>",
+        json.dumps({"id": "x", "other": "<script>document.title='owned'</script>"}),
+    ]
     (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     arguments = [
         "--model",
@@ -47,7 +67,19 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--shard-rows",
         "512",
     ]
-    assert main(["embed", str(folder / "in.jsonl"), "--output", str(folder / "store"), *arguments, "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "embed",
+                str(folder / "in.jsonl"),
+                "--output",
+                str(folder / "store"),
+                *arguments,
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return folder / "store"
 
 
@@ -55,8 +87,12 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def named_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short text by the packaged model, which is to be had by its name wherever the store is looked at."""
     folder = tmp_path_factory.mktemp("named")
-    (folder / "in.lines").write_text("the bank of the river\nthe bank lends money\nthe river is wide\n" * 4, encoding="utf-8")
-    assert main(["embed", str(folder / "in.lines"), "--output", str(folder / "store"), "--quiet"]) == 0
+    (folder / "in.lines").write_text(
+        "the bank of the river\nthe bank lends money\nthe river is wide\n" * 4, encoding="utf-8"
+    )
+    assert (
+        main(["embed", str(folder / "in.lines"), "--output", str(folder / "store"), "--quiet"]) == 0
+    )
     return folder / "store"
 
 
@@ -64,9 +100,26 @@ def named_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mixed_store(hostile_store: Path) -> Path:
     """Two weight sets over `hostile_store`."""
     weights = hostile_store.parent / "weights.json"
-    weights.write_text(json.dumps({"ner": {"s": [0.2, 0.5, 0.3], "gamma": 1.25}, "pos": {"w": [0, 1, 0], "gamma": 0.5}}))
+    weights.write_text(
+        json.dumps(
+            {"ner": {"s": [0.2, 0.5, 0.3], "gamma": 1.25}, "pos": {"w": [0, 1, 0], "gamma": 0.5}}
+        )
+    )
     output = hostile_store.parent / "mixed"
-    assert main(["mix", str(hostile_store), "--weights", str(weights), "--output", str(output), "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "mix",
+                str(hostile_store),
+                "--weights",
+                str(weights),
+                "--output",
+                str(output),
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return output
 
 
@@ -88,9 +141,24 @@ def senses_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen, records = random.Random(5), []
     for i in range(240):
         sense = chosen.choices(range(12), range(12, 0, -1))[0]
-        text = [*chosen.choices(["the", "of", "a", "in"], k=3), f"cue{sense}" if i % 3 else "no", "bank", f"end{sense}", "."]
-        records.append({"id": f"s{i}", "text": text, "sense": f"sense {sense}" if i % 10 else None, "topic": "money"})
-    (folder / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        text = [
+            *chosen.choices(["the", "of", "a", "in"], k=3),
+            f"cue{sense}" if i % 3 else "no",
+            "bank",
+            f"end{sense}",
+            ".",
+        ]
+        records.append(
+            {
+                "id": f"s{i}",
+                "text": text,
+                "sense": f"sense {sense}" if i % 10 else None,
+                "topic": "money",
+            }
+        )
+    (folder / "in.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records), encoding="utf-8"
+    )
     options = [
         "--model",
         str(folder / "tiny.safetensors"),
@@ -101,7 +169,19 @@ def senses_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--dtype",
         "float32",
     ]
-    assert main(["embed", str(folder / "in.jsonl"), "--output", str(folder / "store"), *options, "--quiet"]) == 0
+    assert (
+        main(
+            [
+                "embed",
+                str(folder / "in.jsonl"),
+                "--output",
+                str(folder / "store"),
+                *options,
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     return folder / "store"
 
 

@@ -27,7 +27,9 @@ EXPLORER_HEIGHT = 1350  # pixels: down to the neighbours
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("output", type=Path, metavar="FOLDER")
     args = parser.parse_args()
@@ -40,7 +42,10 @@ def main() -> int:
 
 def keep(picture: Path, data: Data) -> None:
     """A picture's data beside it, a thing of it a line."""
-    lines = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in data.items())
+    lines = (
+        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in data.items()
+    )
     picture.with_suffix(".json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
@@ -49,7 +54,10 @@ def explore_data(service: ExplorerService, store: elmo_store.Store) -> Data:
     sentence = service.sentence(service.search(WORD)["hits"][0]["number"])
     place = [token.lower() for token in sentence["tokens"]].index(WORD)
     layers = service.neighbours(str(sentence["first_row"] + place), [])["layers"]
-    near = {layer["name"]: [[f"{one['cosine']:.3f}", one["word"]] for one in layer["found"]] for layer in layers}
+    near = {
+        layer["name"]: [[f"{one['cosine']:.3f}", one["word"]] for one in layer["found"]]
+        for layer in layers
+    }
     return {"model": store.manifest.model.fingerprint, **near}
 
 
@@ -68,12 +76,18 @@ def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
     wait(driver, "document.body.dataset.sample === 'ready'")
     driver.find_element("css selector", "#q").send_keys(WORD, "\ue007")
     hits = "[...document.querySelectorAll('#hits button')]"
-    wait(driver, f"{hits}.length && {hits}.every(b => b.textContent.toLowerCase().includes('{WORD}'))")
+    wait(
+        driver,
+        f"{hits}.length && {hits}.every(b => b.textContent.toLowerCase().includes('{WORD}'))",
+    )
     driver.find_element("css selector", "#hits button").click()
     words = f"[...document.querySelectorAll('#tokens button')].filter(b => b.textContent.toLowerCase() === '{WORD}')"
     wait(driver, f"{words}.length")
     driver.execute_script(f"{words}[0].click()")
-    wait(driver, "!document.querySelector('#word').hidden && document.querySelectorAll('#lists li').length")
+    wait(
+        driver,
+        "!document.querySelector('#word').hidden && document.querySelectorAll('#lists li').length",
+    )
     driver.save_screenshot(str(picture))
     serving.should_exit = True
     thread.join(20)

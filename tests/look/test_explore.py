@@ -41,7 +41,9 @@ def test_neighbours_by_any_mix_are_those_of_the_mixed_vectors(
 ) -> None:
     made = made_sample(n, 2 * layers + 1, width, seed)
     shares = st.sampled_from([0.0, 0.25, 0.5, 1.0])
-    s = data.draw(st.lists(shares, min_size=layers + 1, max_size=layers + 1).filter(lambda one: sum(one) > 0))
+    s = data.draw(
+        st.lists(shares, min_size=layers + 1, max_size=layers + 1).filter(lambda one: sum(one) > 0)
+    )
     row = data.draw(st.integers(0, n - 1))
     sample = RowSample(made, "states")
     assert np.allclose(sample.layers[row], layers_of(made.states[row][None], "states")[0])
@@ -72,13 +74,21 @@ def test_clusters_are_found_where_there_are_some_and_nowhere_else() -> None:
         group, worth = clusters(cloud)
         assert (set(group), worth) == ({0}, None)
     which = np.arange(200) % 4 // 2 + np.arange(200) % 4 // 3  # a half, a quarter, a quarter
-    group, worth = clusters((random.standard_normal((200, 64)) * scale + 1 + 5 * np.eye(64)[which]).astype(np.float32))
-    assert {tuple(np.unique(np.array(group)[which == sense])) for sense in range(3)} == {(0,), (1,), (2,)}
+    group, worth = clusters(
+        (random.standard_normal((200, 64)) * scale + 1 + 5 * np.eye(64)[which]).astype(np.float32)
+    )
+    assert {tuple(np.unique(np.array(group)[which == sense])) for sense in range(3)} == {
+        (0,),
+        (1,),
+        (2,),
+    }
     assert worth is not None
     assert worth > 0.7
     group, worth = clusters(np.ones((20, 4), np.float32))
     assert (set(group), worth) == ({0}, None)
-    few = np.repeat(np.eye(2, 4, dtype=np.float32), (4, 3), axis=0)  # fewer different points than clusters that are tried
+    few = np.repeat(
+        np.eye(2, 4, dtype=np.float32), (4, 3), axis=0
+    )  # fewer different points than clusters that are tried
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         group, worth = clusters(few)
@@ -89,19 +99,36 @@ def test_clusters_are_found_where_there_are_some_and_nowhere_else() -> None:
 def test_the_silhouette_is_that_of_cosine_distances() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     random = np.random.default_rng(1)
-    vectors, group = unit(random.standard_normal((50, 6)).astype(np.float32)), random.integers(0, 3, 50)
-    assert silhouette(vectors, group) == pytest.approx(metrics.silhouette_score(vectors, group, metric="cosine"), abs=1e-5)
-    same = np.repeat(unit(random.standard_normal((1, 256)).astype(np.float32)), 50, axis=0)  # a word's one vector in layer 0
+    vectors, group = (
+        unit(random.standard_normal((50, 6)).astype(np.float32)),
+        random.integers(0, 3, 50),
+    )
+    assert silhouette(vectors, group) == pytest.approx(
+        metrics.silhouette_score(vectors, group, metric="cosine"), abs=1e-5
+    )
+    same = np.repeat(
+        unit(random.standard_normal((1, 256)).astype(np.float32)), 50, axis=0
+    )  # a word's one vector in layer 0
     assert silhouette(same, group) == 0
 
 
 @pytest.mark.slow
 def test_the_maps_of_a_word_follow_s(service: ExplorerService) -> None:
     whole = service.word("river", [0, 1, 0])
-    assert [one["name"] for one in whole["maps"]] == ["the mix", "layer 0 (x)", "layer 1", "layer 2"]
+    assert [one["name"] for one in whole["maps"]] == [
+        "the mix",
+        "layer 0 (x)",
+        "layer 1",
+        "layer 2",
+    ]
     mix, x, first, _ = whole["maps"]
     assert (mix["x"], mix["group"]) == (first["x"], first["group"])
-    assert (x["groups"], x["silhouette"], x["explained"], set(x["x"])) == (["cluster 1"], None, None, {0})  # one vector there
+    assert (x["groups"], x["silhouette"], x["explained"], set(x["x"])) == (
+        ["cluster 1"],
+        None,
+        None,
+        {0},
+    )  # one vector there
     moved = service.word("river", [0, 0, 1], layers=False)
     assert [one["name"] for one in moved["maps"]] == ["the mix"]
     assert moved["maps"][0]["x"] == whole["maps"][3]["x"] != mix["x"]
@@ -110,7 +137,9 @@ def test_the_maps_of_a_word_follow_s(service: ExplorerService) -> None:
 
 
 @pytest.mark.slow
-def test_the_occurrences_shown_are_drawn_at_random_from_all(service: ExplorerService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_occurrences_shown_are_drawn_at_random_from_all(
+    service: ExplorerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every = [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
     monkeypatch.setattr(explorer, "OCCURRENCES", 50)
     found = service.word("river", [1, 1, 1])
@@ -150,12 +179,18 @@ def test_text_search_takes_what_is_asked_as_text(service: ExplorerService) -> No
     assert service.search("#0")["hits"][0]["number"] == 0
     assert service.search("id:doc-7:0")["hits"][0]["number"] == 7
     assert service.search("river")["more"]
-    assert service.search("river", 30)["hits"][0]["number"] > service.search("river")["hits"][-1]["number"]
+    assert (
+        service.search("river", 30)["hits"][0]["number"]
+        > service.search("river")["hits"][-1]["number"]
+    )
     first, second = service.search(""), service.search("", 30)
     assert [hit["number"] for hit in first["hits"]] == list(range(30))
     assert (first["more"], second["hits"][0]["number"]) == (True, 30)
     last = service.search("", 270)
-    assert (last["hits"][-1]["number"], last["more"]) == (272, False)  # the refused ones after it are blank
+    assert (last["hits"][-1]["number"], last["more"]) == (
+        272,
+        False,
+    )  # the refused ones after it are blank
     assert service.search("#MeToo")["hits"] == []  # words
     assert service.search("  river   the ")["hits"][0]["number"] >= 0
     for wrong in ("#9999", "#12345678901234567890123", "#" + "9" * 5000, "id:nobody"):
@@ -181,21 +216,46 @@ def test_a_store_elsewhere_is_searched_and_shown(s3_url: str) -> None:
     assert len(made.neighbours("5", [1, 1, 1])["mix"]) == 8
 
 
-def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: ExplorerService, hostile_store: Path) -> None:
+def test_a_sentence_has_norms_and_code_that_gives_its_vectors(
+    service: ExplorerService, hostile_store: Path
+) -> None:
     found = service.sentence(3)
     sentence = elmo_store.open(hostile_store).sentence(3)
     layers = sentence.layers().astype(np.float32)
     assert np.allclose(found["norms"], np.linalg.norm(layers, axis=2), atol=2e-3)
     names: dict[str, Any] = {"S": [0.2, 0.3, 0.5], "GAMMA": 2.0}
     exec(found["code"], names)
-    assert np.allclose(names["vectors"], elmo_store.ScalarMix(s=[0.2, 0.3, 0.5], gamma=2.0)(states=sentence.read()))
+    assert np.allclose(
+        names["vectors"], elmo_store.ScalarMix(s=[0.2, 0.3, 0.5], gamma=2.0)(states=sentence.read())
+    )
 
 
 @pytest.mark.slow
 def test_the_code_of_a_sentence_of_ones_own_is_that_of_the_store_s_settings(tmp_path: Path) -> None:
     (tmp_path / "in.lines").write_text("the bank\n" * 600, encoding="utf-8")
-    settings = ["--model", "random-small", "--start-state", "zero", "--dtype", "float32", "--precision", "bfloat16"]
-    assert main(["embed", str(tmp_path / "in.lines"), "--output", str(tmp_path / "store"), *settings, "--quiet"]) == 0
+    settings = [
+        "--model",
+        "random-small",
+        "--start-state",
+        "zero",
+        "--dtype",
+        "float32",
+        "--precision",
+        "bfloat16",
+    ]
+    assert (
+        main(
+            [
+                "embed",
+                str(tmp_path / "in.lines"),
+                "--output",
+                str(tmp_path / "store"),
+                *settings,
+                "--quiet",
+            ]
+        )
+        == 0
+    )
     store = elmo_store.open(tmp_path / "store")
     service, names = ExplorerService(store), dict[str, Any]()
     service.wait()
@@ -203,9 +263,13 @@ def test_the_code_of_a_sentence_of_ones_own_is_that_of_the_store_s_settings(tmp_
     assert np.array_equal(names["states"], store.sentence(0).read())
 
 
-def test_a_sentence_of_ones_own_needs_the_store_s_model(service: ExplorerService, hostile_store: Path) -> None:
+def test_a_sentence_of_ones_own_needs_the_store_s_model(
+    service: ExplorerService, hostile_store: Path
+) -> None:
     manifest = elmo_store.open(hostile_store).manifest
-    with pytest.raises(ValueError, match="can't be loaded here"):  # a file that was given by its path has only a name now
+    with pytest.raises(
+        ValueError, match="can't be loaded here"
+    ):  # a file that was given by its path has only a name now
         embed_own("the bank", manifest)
     with pytest.raises(ValueError, match="too many"):
         service.embed("x " * 2000)

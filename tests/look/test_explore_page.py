@@ -60,7 +60,9 @@ def running(service: ExplorerService) -> Iterator[Running]:
 
 def fetch(url: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=20
+        ) as answer:
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
@@ -107,16 +109,26 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
         "document.querySelectorAll('#hits button').length === 30 && document.querySelectorAll('#tokens button').length === 9",
     )
     keys(page, "#q", "money", ENTER)
-    until(page, "[...document.querySelectorAll('#hits button')].every(b => b.textContent.includes('money'))")
+    until(
+        page,
+        "[...document.querySelectorAll('#hits button')].every(b => b.textContent.includes('money'))",
+    )
     number = page.find_element("css selector", "#hits small").text
     keys(page, "#hits button", ENTER)
-    until(page, "document.activeElement.matches('#tokens .hit')")  # opened: the page began with that very sentence
+    until(
+        page, "document.activeElement.matches('#tokens .hit')"
+    )  # opened: the page began with that very sentence
     assert page.find_element("css selector", "#where").text.startswith(f"{number},")
     keys(page, "#tokens button:nth-child(9)", ENTER)
-    until(page, "document.querySelectorAll('#lists li').length === 32 && document.querySelectorAll('#map circle').length > 20")
+    until(
+        page,
+        "document.querySelectorAll('#lists li').length === 32 && document.querySelectorAll('#map circle').length > 20",
+    )
     maps = "[...document.querySelectorAll('#maps button')].map(b => b.textContent + b.querySelector('svg').innerHTML)"
     mix, *layers = page.execute_script(f"return {maps}")
-    assert [re.match("the mix|layer [012]", one) is not None for one in (mix, *layers)] == [True] * 4
+    assert [re.match("the mix|layer [012]", one) is not None for one in (mix, *layers)] == [
+        True
+    ] * 4
     assert "one point" in layers[0]  # a word's one vector
     before = page.execute_script("return document.querySelector('#mix').textContent")
     keys(page, "#sliders input", *[LEFT] * 100)  # s of layer 0 becomes 0
@@ -131,7 +143,10 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
     keys(page, "#sliders label:last-child input", *[RIGHT] * 50)  # γ
     until(page, f"document.querySelector('#norm').textContent !== {norm!r}")
     keys(page, "#even", ENTER)
-    until(page, "[...document.querySelectorAll('output')].map(o => o.textContent).join() === '0.33,0.33,0.33,1.00'")
+    until(
+        page,
+        "[...document.querySelectorAll('output')].map(o => o.textContent).join() === '0.33,0.33,0.33,1.00'",
+    )
     until(page, "document.body.dataset.mapped === '1,1,1'")
     browser.keep(page, "explore")
     assert browser.console(page) == []
@@ -147,11 +162,16 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any, running:
     opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
     until(page, "document.querySelector('#map [aria-current]')")
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
-    assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1  # one stop of the Tab key
+    assert (
+        page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1
+    )  # one stop of the Tab key
     assert re.fullmatch(r".*\briver\b.*, cluster [1-5], chosen", focused(page, "ariaLabel"))
-    assert page.execute_script("return document.activeElement.getAttribute('aria-current')") == "true"
+    assert (
+        page.execute_script("return document.activeElement.getAttribute('aria-current')") == "true"
+    )
     places = (
-        "[...document.querySelectorAll('#map circle')].map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
+        "[...document.querySelectorAll('#map circle')]"
+        ".map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
     )
     points = page.execute_script(f"return {places}")
     here = "return [...document.querySelectorAll('#map circle')].indexOf(document.activeElement)"
@@ -173,8 +193,12 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any, running:
     label, row = focused(page, "ariaLabel"), page.find_element("css selector", "#where").text
     browser.press(page, ENTER)
     until(page, f"document.querySelector('#where').textContent !== {row!r}")
-    until(page, "document.activeElement.getAttribute('aria-current') === 'true'")  # the word of that sentence is chosen
-    assert label.split(",")[0].split(" river")[0] in " ".join(page.find_element("css selector", "#tokens").text.split())
+    until(
+        page, "document.activeElement.getAttribute('aria-current') === 'true'"
+    )  # the word of that sentence is chosen
+    assert label.split(",")[0].split(" river")[0] in " ".join(
+        page.find_element("css selector", "#tokens").text.split()
+    )
     assert browser.console(page) == []
 
 
@@ -196,8 +220,14 @@ def shown(driver: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_the_address_holds_what_is_looked_at(page: Any, running: Running) -> None:
-    opened(page, f"{running.url}/#{running.token}?q=money&sentence=5&word=8&s=0.5,1,0&gamma=2&layer=layer+1")
-    until(page, "document.querySelector('#mix') && document.querySelector('#maps [aria-pressed=true]')")
+    opened(
+        page,
+        f"{running.url}/#{running.token}?q=money&sentence=5&word=8&s=0.5,1,0&gamma=2&layer=layer+1",
+    )
+    until(
+        page,
+        "document.querySelector('#mix') && document.querySelector('#maps [aria-pressed=true]')",
+    )
     until(page, "document.body.dataset.mapped === '0.5,1,0'")
     first = shown(page)
     assert first[0] == "money"
@@ -207,16 +237,23 @@ def test_the_address_holds_what_is_looked_at(page: Any, running: Running) -> Non
     assert first[5] == "layer 1"
     names: dict[str, Any] = {}
     exec(page.execute_script("return document.querySelector('#code').textContent"), names)
-    assert np.array_equal(names["vectors"], elmo_store.ScalarMix(s=[1 / 3, 2 / 3, 0], gamma=2)(states=names["states"]))
+    assert np.array_equal(
+        names["vectors"], elmo_store.ScalarMix(s=[1 / 3, 2 / 3, 0], gamma=2)(states=names["states"])
+    )
     page.refresh()
     until(page, "document.querySelector('#maps [aria-pressed=true]')")
     assert shown(page) == first
     keys(page, "#hits li:nth-child(2) button", ENTER)
     until(page, "!document.querySelector('#where').textContent.startsWith('#5,')")
-    assert page.execute_script("return document.querySelector('#near').hidden && document.querySelector('#word').hidden")
+    assert page.execute_script(
+        "return document.querySelector('#near').hidden && document.querySelector('#word').hidden"
+    )
     page.back()
     until(page, f"document.querySelector('#where').textContent === {first[1]!r}")
-    until(page, "document.querySelector('#maps [aria-pressed=true]') && !document.querySelector('#near').hidden")
+    until(
+        page,
+        "document.querySelector('#maps [aria-pressed=true]') && !document.querySelector('#near').hidden",
+    )
     assert shown(page) == first
     page.execute_script("document.querySelector('#skip').focus()")
     browser.press(page, ENTER)
@@ -228,14 +265,24 @@ def test_the_address_holds_what_is_looked_at(page: Any, running: Running) -> Non
 
 
 @pytest.mark.slow
-def test_a_group_is_left_out_by_its_button_and_what_is_shown_is_saved(page: Any, running: Running, tmp_path: Path) -> None:
+def test_a_group_is_left_out_by_its_button_and_what_is_shown_is_saved(
+    page: Any, running: Running, tmp_path: Path
+) -> None:
     opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1")
     until(page, "document.querySelector('#senses button')")
-    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
     n = page.execute_script("return document.querySelectorAll('#map circle').length")
     for kept, pressed in ((n, "true"), (0, "false")):
-        assert page.execute_script("return document.querySelector('#senses h3 button').ariaPressed") == pressed
-        assert page.execute_script("return document.querySelectorAll('#map circle:not(.off)').length") == kept
+        assert (
+            page.execute_script("return document.querySelector('#senses h3 button').ariaPressed")
+            == pressed
+        )
+        assert (
+            page.execute_script("return document.querySelectorAll('#map circle:not(.off)').length")
+            == kept
+        )
         for kind in ("tsv", "json"):
             lines = saved(page, tmp_path, kind).splitlines()
             rows = json.loads(lines[0]) if kind == "json" else lines[1:]
@@ -257,12 +304,22 @@ def test_labels_are_a_legend_that_filters(page: Any, tiny_model: Path, tmp_path:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
-        assert [one.rpartition(":")[0].strip() for one in legend] == [hostile.replace("\u202e", "‹U+202E›"), "plain"]
+        assert [one.rpartition(":")[0].strip() for one in legend] == [
+            hostile.replace("\u202e", "‹U+202E›"),
+            "plain",
+        ]
         captions = [one.text for one in page.find_elements("css selector", "#maps button")]
-        assert ["1-NN " in one for one in captions] == [True, False, True, True]  # layer 0 is one point
+        assert ["1-NN " in one for one in captions] == [
+            True,
+            False,
+            True,
+            True,
+        ]  # layer 0 is one point
         shown = "return document.querySelectorAll('#map circle:not(.off)').length"
         n = page.execute_script(shown)
-        page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+        page.execute_cdp_cmd(
+            "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+        )
         code = saved(page, tmp_path, "py")
         names: dict[str, Any] = {}
         assert code.isascii()
@@ -271,7 +328,12 @@ def test_labels_are_a_legend_that_filters(page: Any, tiny_model: Path, tmp_path:
         assert len(names["vectors"]) == n
         keys(page, "#senses h3 button", ENTER)
         assert page.execute_script(shown) == n - int(legend[0].rpartition(": ")[2].replace(",", ""))
-        assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]:not(.off)').length") == 1
+        assert (
+            page.execute_script(
+                "return document.querySelectorAll('#map [tabindex=\"0\"]:not(.off)').length"
+            )
+            == 1
+        )
         assert "owned" not in page.title
         assert browser.console(page) == []
 
@@ -290,7 +352,9 @@ def saved(driver: Any, folder: Path, kind: str) -> str:
 
 def points(condition: str) -> str:
     """Which points of the large map are so, in the page's language."""
-    return f"[...document.querySelectorAll('#map circle')].flatMap((c, i) => {condition} ? [i] : [])"
+    return (
+        f"[...document.querySelectorAll('#map circle')].flatMap((c, i) => {condition} ? [i] : [])"
+    )
 
 
 SELECTED = points("c.getAttribute('aria-selected') === 'true'")
@@ -305,7 +369,9 @@ def test_points_are_selected_by_lasso_and_by_keyboard_and_read_by_python(
 
     opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1&s=1,2,1&gamma=2")
     until(page, "document.querySelector('#senses button')")
-    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
     browser.press(page, SPACE)
     assert len(page.execute_script(f"return {SELECTED}")) == 1
@@ -326,12 +392,21 @@ def test_points_are_selected_by_lasso_and_by_keyboard_and_read_by_python(
     page.execute_script("document.querySelector('#map').scrollIntoView({block: 'center'})")
     box = page.find_element("css selector", "#map")
     width, height = box.size["width"], box.size["height"]
-    pointer = ActionChains(page).move_to_element_with_offset(box, -width // 2 + 3, -height // 2 + 3).click_and_hold()
+    pointer = (
+        ActionChains(page)
+        .move_to_element_with_offset(box, -width // 2 + 3, -height // 2 + 3)
+        .click_and_hold()
+    )
     for x, y in ((width // 2, 0), (0, height - 6), (-width // 2, 0)):
         pointer.move_by_offset(x, y)
     pointer.release().perform()
-    left, near = points("c.cx.baseVal.value < 300"), points("Math.abs(c.cx.baseVal.value - 300) < 12")
-    chosen, half, edge = (set(page.execute_script(f"return {one}")) for one in (SELECTED, left, near))
+    left, near = (
+        points("c.cx.baseVal.value < 300"),
+        points("Math.abs(c.cx.baseVal.value - 300) < 12"),
+    )
+    chosen, half, edge = (
+        set(page.execute_script(f"return {one}")) for one in (SELECTED, left, near)
+    )
     assert chosen ^ half <= edge
     assert chosen
     assert page.execute_script("return document.querySelectorAll('.lasso').length") == 0
@@ -352,7 +427,10 @@ def test_a_map_is_zoomed_and_what_is_in_view_selected(page: Any, running: Runnin
     opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1")
     until(page, "document.querySelector('#senses button')")
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
-    zoom, n = "return document.querySelector('#map').dataset.zoom", "return document.querySelectorAll('#map circle').length"
+    zoom, n = (
+        "return document.querySelector('#map').dataset.zoom",
+        "return document.querySelectorAll('#map circle').length",
+    )
     ActionChains(page).key_down(CONTROL).send_keys("a").key_up(CONTROL).perform()
     assert len(page.execute_script(f"return {SELECTED}")) == page.execute_script(n)
     browser.press(page, "+", "+", "+")
@@ -361,7 +439,9 @@ def test_a_map_is_zoomed_and_what_is_in_view_selected(page: Any, running: Runnin
     assert 0 < len(page.execute_script(f"return {SELECTED}")) < page.execute_script(n)
     for _ in range(30):  # a point that is walked to is in view
         browser.press(page, LEFT)
-    x, y = page.execute_script("return ['cx', 'cy'].map((name) => Number(document.activeElement.getAttribute(name)))")
+    x, y = page.execute_script(
+        "return ['cx', 'cy'].map((name) => Number(document.activeElement.getAttribute(name)))"
+    )
     assert -16 <= x <= 616
     assert -16 <= y <= 416
     browser.press(page, "0", ESCAPE)
@@ -370,7 +450,9 @@ def test_a_map_is_zoomed_and_what_is_in_view_selected(page: Any, running: Runnin
     keys(page, "#planes button[title='zoom in']", ENTER)
     assert page.execute_script(zoom) == "1.50"
     where = page.find_element("css selector", "#where").text
-    ActionChains(page).drag_and_drop_by_offset(page.find_element("css selector", "#map"), 60, 30).perform()  # moves it
+    ActionChains(page).drag_and_drop_by_offset(
+        page.find_element("css selector", "#map"), 60, 30
+    ).perform()  # moves it
     assert page.find_element("css selector", "#where").text == where
     assert browser.console(page) == []
 
@@ -382,10 +464,14 @@ def test_two_maps_stand_side_by_side(page: Any, running: Running) -> None:
     assert not page.find_element("css selector", "#map2").is_displayed()
     pick(page, "#beside", "layer 2")
     places = "[...document.querySelectorAll('{} circle')].map(c => c.getAttribute('cx') + ' ' + c.getAttribute('cy')).join()"
-    first, second = (page.execute_script(f"return {places.format(one)}") for one in ("#map", "#map2"))
+    first, second = (
+        page.execute_script(f"return {places.format(one)}") for one in ("#map", "#map2")
+    )
     assert first != second
     note = page.find_element("css selector", "#map2-note").text
-    assert re.fullmatch(r"layer 2: .* of the variance is in this plane\. In the colours of layer 1\.", note)
+    assert re.fullmatch(
+        r"layer 2: .* of the variance is in this plane\. In the colours of layer 1\.", note
+    )
     page.execute_script("document.querySelector('#map2 [tabindex=\"0\"]').focus()")
     browser.press(page, SPACE)
     assert len(page.execute_script(f"return {SELECTED}")) == 1  # in the other one, too
@@ -421,11 +507,15 @@ def pick(driver: Any, selector: str, value: str) -> None:
 
 
 @pytest.mark.slow
-def test_back_goes_to_the_map_that_was_looked_at_of_a_mixed_store_too(page: Any, mixed_store: Path) -> None:
+def test_back_goes_to_the_map_that_was_looked_at_of_a_mixed_store_too(
+    page: Any, mixed_store: Path
+) -> None:
     with served(ExplorerService(elmo_store.open(mixed_store))) as running:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
         until(page, "document.querySelectorAll('#maps button').length === 2")
-        assert not page.find_element("css selector", "#keep").is_displayed()  # there is no mix to keep
+        assert not page.find_element(
+            "css selector", "#keep"
+        ).is_displayed()  # there is no mix to keep
         large = "document.querySelector('#maps [aria-pressed=true] b').textContent"
         keys(page, "#maps button:last-child", ENTER)
         until(page, f"{large} === 'pos'")
@@ -439,7 +529,11 @@ def test_back_goes_to_the_map_that_was_looked_at_of_a_mixed_store_too(page: Any,
 def test_what_was_found_is_marked(page: Any, running: Running) -> None:
     opened(page, f"{running.url}/#{running.token}?q=money")
     until(page, "document.querySelectorAll('#hits mark').length === 30")
-    assert set(page.execute_script("return [...document.querySelectorAll('#hits mark')].map(m => m.textContent)")) == {"money"}
+    assert set(
+        page.execute_script(
+            "return [...document.querySelectorAll('#hits mark')].map(m => m.textContent)"
+        )
+    ) == {"money"}
     until(page, "document.querySelector('#tokens .hit')?.textContent === 'money'")
 
 
@@ -455,29 +549,42 @@ def test_the_answer_stands_above_the_fold(page: Any, running: Running) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(page: Any, running: Running) -> None:
+def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(
+    page: Any, running: Running
+) -> None:
     with browser.sized(page, 390, 700, mobile=True):
         opened(page, f"{running.url}/#{running.token}?q=money")
         until(page, "document.querySelector('#tokens button')")
         assert page.execute_script("return scrollY") == 0
         keys(page, "#hits li:nth-child(2) button", ENTER)
         box = "document.querySelector('{}').getBoundingClientRect()"
-        until(page, f"scrollY > 0 && {box.format('#sentence')}.bottom < 701")  # scrolled by whole pixels
+        until(
+            page, f"scrollY > 0 && {box.format('#sentence')}.bottom < 701"
+        )  # scrolled by whole pixels
         keys(page, "#tokens button", ENTER)
-        until(page, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 700")
+        until(
+            page, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 700"
+        )
         assert page.execute_script("return document.documentElement.scrollWidth") == 390
         browser.keep(page, "explore-phone")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tmp_path: Path, dark: bool) -> None:
-    axe = pytest.importorskip("axe_core_python.selenium", reason="axe is not installed: pip install '.[test-all]'").Axe()
+def test_everything_has_contrast_with_the_pointer_on_it_too(
+    running: Running, tmp_path: Path, dark: bool
+) -> None:
+    axe = pytest.importorskip(
+        "axe_core_python.selenium", reason="axe is not installed: pip install '.[test-all]'"
+    ).Axe()
     from selenium.webdriver.common.action_chains import ActionChains
 
     with browser.chromium(tmp_path, dark=dark) as driver:
         opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
-        until(driver, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
+        until(
+            driver,
+            "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32",
+        )
         pick(driver, "#beside", "layer 1")
         for pointed in (
             "#tokens [aria-pressed=true]",
@@ -490,11 +597,20 @@ def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tm
             "#map circle:last-child",
             "#planes button",
         ):
-            ActionChains(driver).move_to_element(driver.find_element("css selector", pointed)).perform()
-            assert driver.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")
-            around = pointed.partition(" ")[0] if pointed != "#tokens [aria-pressed=true]" else None  # the whole page once
+            ActionChains(driver).move_to_element(
+                driver.find_element("css selector", pointed)
+            ).perform()
+            assert driver.execute_script(
+                f"return document.querySelector('{pointed}').matches(':hover')"
+            )
+            around = (
+                pointed.partition(" ")[0] if pointed != "#tokens [aria-pressed=true]" else None
+            )  # the whole page once
             found = axe.run(driver, around, {"runOnly": ["wcag2a", "wcag2aa"]})
-            told = [(one["id"], [node["html"][:150] for node in one["nodes"]]) for one in found["violations"]]
+            told = [
+                (one["id"], [node["html"][:150] for node in one["nodes"]])
+                for one in found["violations"]
+            ]
             assert told == [], pointed
 
 
@@ -510,7 +626,9 @@ def test_of_many_questions_at_once_each_is_answered(running: Running) -> None:
 
 
 @pytest.mark.slow
-def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(page: Any, named_store: Path) -> None:
+def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(
+    page: Any, named_store: Path
+) -> None:
     service = ExplorerService(elmo_store.open(named_store))
     service.wait()
     with served(service) as running:
@@ -519,15 +637,25 @@ def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(page: Any, 
         page.get(f"{running.url}/#{running.token}")
         until(page, "document.querySelectorAll('#tokens button').length === 5")
         keys(page, "#text", "the bank lends money", ENTER)
-        until(page, "document.querySelector('#where').textContent.startsWith('A sentence of your own')", 90)
+        until(
+            page,
+            "document.querySelector('#where').textContent.startsWith('A sentence of your own')",
+            90,
+        )
         assert focused(page, "textContent") == "the"  # its first word, from where Tab goes on
         browser.press(page, RIGHT)
         assert focused(page, "textContent") == "bank"
         browser.press(page, ENTER)
         until(page, "document.querySelectorAll('#lists li').length === 32")
         # A sentence that stands in the store has the store's very vectors: the nearest is itself (in layer 0 the word anywhere).
-        nearest = {box: page.find_element("css selector", f"#{box} li").text for box in ("mix", "layer0", "layer1", "layer2")}
-        assert nearest.pop("layer0") in ("1.000 the bank lends money", "1.000 the bank of the river")
+        nearest = {
+            box: page.find_element("css selector", f"#{box} li").text
+            for box in ("mix", "layer0", "layer1", "layer2")
+        }
+        assert nearest.pop("layer0") in (
+            "1.000 the bank lends money",
+            "1.000 the bank of the river",
+        )
         assert set(nearest.values()) == {"1.000 the bank lends money"}
         assert "norm of the chosen word" in page.find_element("css selector", "#norm").text
         code = page.execute_script("return document.querySelector('#code').textContent")
@@ -549,12 +677,23 @@ def test_hostile_text_is_shown_as_text(page: Any, running: Running) -> None:
         keys(page, "#hits button", ENTER)
         until(page, f"document.querySelector('#where').textContent.startsWith('#{number},')")
         keys(page, "#tokens button", ENTER)
-        until(page, "document.querySelector('#tokens button').ariaPressed === 'true' && !document.querySelector('#near').hidden")
+        until(
+            page,
+            "document.querySelector('#tokens button').ariaPressed === 'true' && !document.querySelector('#near').hidden",
+        )
         text = page.execute_script("return document.body.innerText + document.title")
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b\x07]", text)
-        assert page.execute_script("return document.querySelectorAll('body script, body img').length") == 0
+        assert (
+            page.execute_script("return document.querySelectorAll('body script, body img').length")
+            == 0
+        )
         assert "owned" not in page.title
-        assert page.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        assert (
+            page.execute_script(
+                "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
+            <= 0
+        )
         if number == 270:
             assert "<script>document.title='owned'</script>" in text
     browser.keep(page, "explore-hostile")
@@ -573,7 +712,9 @@ def test_a_wrong_token_is_told_on_the_page(page: Any, running: Running) -> None:
 @pytest.mark.slow
 def test_the_command_prints_an_address_and_ends_by_ctrl_c(hostile_store: Path) -> None:
     command = [sys.executable, "-m", "elmo_store", "explore", str(hostile_store)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
+    ) as process:
         try:
             assert process.stdout is not None
             found = re.search(r"(http://127\.0\.0\.1:\d+)/#(\S+)", process.stdout.readline())

@@ -15,20 +15,30 @@ from elmo_store.format.words import WordLimit
 from tests.store.support import LENGTHS, make_store
 
 Row = npt.NDArray[np.float64]
-WORDS = st.sampled_from(["the", "The", ",", "東京", "Москва", "x" * 49, "a\ufffdb", "7", "naïve", ""])
+WORDS = st.sampled_from(
+    ["the", "The", ",", "東京", "Москва", "x" * 49, "a\ufffdb", "7", "naïve", ""]
+)
 
 
 @given(st.lists(st.lists(st.lists(WORDS, max_size=6), max_size=5), max_size=4))
 def test_text_is_counted_as_by_hand(parts: list[list[list[str]]]) -> None:
     kind = pa.list_(pa.field("element", pa.string(), nullable=False))
-    found = text.text_figures((pa.table({"tokens": pa.array(part, kind)}) for part in parts), WordLimit())
+    found = text.text_figures(
+        (pa.table({"tokens": pa.array(part, kind)}) for part in parts), WordLimit()
+    )
     sentences = [sentence for part in parts for sentence in part]
     tokens = [token for sentence in sentences for token in sentence]
-    assert (found.n_sentences, found.n_tokens, found.n_distinct) == (len(sentences), len(tokens), len(set(tokens)))
+    assert (found.n_sentences, found.n_tokens, found.n_distinct) == (
+        len(sentences),
+        len(tokens),
+        len(set(tokens)),
+    )
     assert found.n_blank == sum(not sentence for sentence in sentences)
     assert found.n_cut == sum(len(token.encode()) > 48 for token in tokens)
     assert found.n_strange == tokens.count("a\ufffdb")
-    assert found.n_repeated == sum(count - 1 for count in Counter(tuple(s) for s in sentences if s).values())
+    assert found.n_repeated == sum(
+        count - 1 for count in Counter(tuple(s) for s in sentences if s).values()
+    )
     assert dict(found.commonest) == Counter(tokens)
     assert sum(found.lengths) == len(sentences)
 
@@ -49,13 +59,21 @@ def test_a_sample_knows_its_sentences_and_places(tmp_path: object) -> None:
     assert np.array_equal(sample.sentence, written.sentence)
     assert np.array_equal(sample.position, written.index)
     assert list(sample.token) == written.row_tokens
-    assert sample.context(4) == (written.row_tokens[3], written.row_tokens[4], " ".join(written.row_tokens[5:9]))
+    assert sample.context(4) == (
+        written.row_tokens[3],
+        written.row_tokens[4],
+        " ".join(written.row_tokens[5:9]),
+    )
 
 
 def test_vectors_against_plain_numpy() -> None:
     random = np.random.default_rng(3)
     states = random.standard_normal((50, 5, 8)).astype(np.float16)
-    assert vectors.layer_names(("x", "fwd1", "bwd1", "fwd2", "bwd2"), "states") == ["layer 0 (x)", "layer 1", "layer 2"]
+    assert vectors.layer_names(("x", "fwd1", "bwd1", "fwd2", "bwd2"), "states") == [
+        "layer 0 (x)",
+        "layer 1",
+        "layer 2",
+    ]
     layer = np.concatenate([states[:, 1], states[:, 2]], axis=1).astype(np.float32)
     assert np.array_equal(vectors.layers_of(states, "states")[:, 1], layer)
 
@@ -65,7 +83,9 @@ def cosine(a: Row, b: Row) -> float:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
-def test_measures_of_contextual_vectors_are_their_definitions(seed: int, n: int, width: int) -> None:
+def test_measures_of_contextual_vectors_are_their_definitions(
+    seed: int, n: int, width: int
+) -> None:
     """Pair by pair as Ethayarajh 2019 writes them, where the code has closed forms."""
     random = np.random.default_rng(seed)
     rows = (random.standard_normal((n, width)) + 0.5).astype(np.float32)
@@ -81,7 +101,9 @@ def test_measures_of_contextual_vectors_are_their_definitions(seed: int, n: int,
     assert alike == pytest.approx(np.mean([of_pairs(group) for group in groups]), abs=1e-5)
     sentence = np.sort(random.integers(0, 4, n))
     within = [
-        np.mean([cosine(row, wide[sentence == number].mean(axis=0)) for row in wide[sentence == number]])
+        np.mean(
+            [cosine(row, wide[sentence == number].mean(axis=0)) for row in wide[sentence == number]]
+        )
         for number in set(sentence.tolist())
         if (sentence == number).sum() > 1
     ]
@@ -90,7 +112,14 @@ def test_measures_of_contextual_vectors_are_their_definitions(seed: int, n: int,
 
 
 def test_words_that_occur_often_are_measured() -> None:
-    tokens = ["bank"] * 10 + ["tree"] * 40 + ["the"] * 50 + ["should"] * 60 + ["rare"] * 4 + ["Paris"] * 9
+    tokens = (
+        ["bank"] * 10
+        + ["tree"] * 40
+        + ["the"] * 50
+        + ["should"] * 60
+        + ["rare"] * 4
+        + ["Paris"] * 9
+    )
     occurrences = vectors.occurrences(tokens)
     assert {word: len(rows) for word, rows in occurrences.items()} == {
         word: tokens.count(word) for word in set(tokens) - {"rare"}

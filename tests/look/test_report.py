@@ -39,7 +39,11 @@ def report(hostile_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str
 
 def test_the_page_has_no_script_and_asks_for_nothing(report: str) -> None:
     tags = Tags(report).found
-    assert not [tag for tag, _ in tags if tag in ("script", "iframe", "link", "object", "embed") and tag != "link"]
+    assert not [
+        tag
+        for tag, _ in tags
+        if tag in ("script", "iframe", "link", "object", "embed") and tag != "link"
+    ]
     for tag, attributes in tags:
         assert not [name for name in attributes if name.startswith("on")], tag
         for name in ("src", "href", "xlink:href"):
@@ -53,7 +57,9 @@ def test_direction_and_control_characters_are_shown_by_their_codes(report: str) 
     assert shown("a\u202eb<") == "<bdi>a‹U+202E›b&lt;</bdi>"
 
 
-def test_every_picture_says_what_is_expected_and_has_its_numbers(report: str, hostile_store: Path) -> None:
+def test_every_picture_says_what_is_expected_and_has_its_numbers(
+    report: str, hostile_store: Path
+) -> None:
     figures = gather.gather(elmo_store.open(hostile_store))
     there = [drawing for drawing in plot.PICTURES.values() if drawing.applies(figures)]
     assert len(there) == 3
@@ -111,7 +117,9 @@ def test_a_length_is_drawn_as_how_many_sentences_have_it(hostile_store: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path: Path, dark: bool) -> None:
+def test_a_browser_shows_it_without_a_word_on_its_console(
+    report: str, tmp_path: Path, dark: bool
+) -> None:
     place = tmp_path / "report.html"
     place.write_text(report, encoding="utf-8")
     with browser.chromium(tmp_path, dark=dark) as driver:
@@ -124,16 +132,28 @@ def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path:
         )
         assert len(pictures) == 3
         assert all(width > 500 and height > 80 for width, height in pictures)
-        wide = driver.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        wide = driver.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         assert wide <= 0
-        ink, paper = driver.execute_script("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
-        assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > sum(map(int, re.findall(r"\d+", paper)[:3]))) == dark
+        ink, paper = driver.execute_script(
+            "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+        )
+        assert (
+            sum(map(int, re.findall(r"\d+", ink)[:3]))
+            > sum(map(int, re.findall(r"\d+", paper)[:3]))
+        ) == dark
         browser.keep(driver, f"report-{'dark' if dark else 'light'}")
         driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"media": "print"}
         )  # on paper: black on white, without what one clicks
-        ink, paper = driver.execute_script("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
-        assert [re.findall(r"\d+", colour)[:3] for colour in (ink, paper)] == [["0"] * 3, ["255"] * 3]
+        ink, paper = driver.execute_script(
+            "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+        )
+        assert [re.findall(r"\d+", colour)[:3] for colour in (ink, paper)] == [
+            ["0"] * 3,
+            ["255"] * 3,
+        ]
         hidden = "[...document.querySelectorAll('nav, details')].every(e => getComputedStyle(e).display === 'none')"
         assert driver.execute_script(f"return {hidden}")
         whole = "[...document.querySelectorAll('figure')].every(e => getComputedStyle(e).breakInside === 'avoid')"
@@ -147,5 +167,8 @@ def test_a_page_elsewhere_is_written_through_a_link(hostile_store: Path, tmp_pat
     assert main(["report", str(hostile_store), "--output", str(link)]) == Exit.COMPLETE
     assert link.is_symlink()
     assert page_file.read_text(encoding="utf-8").startswith("<!doctype html>")
-    assert main(["report", str(hostile_store), "--output", str(tmp_path / "nowhere" / "page.html")]) == Exit.BAD_LOCATION
+    assert (
+        main(["report", str(hostile_store), "--output", str(tmp_path / "nowhere" / "page.html")])
+        == Exit.BAD_LOCATION
+    )
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "link.html"}

@@ -20,25 +20,36 @@ def test_the_suggested_mix_is_the_best_of_the_grid() -> None:
     label = random.integers(0, 3, 60)
     centres = random.standard_normal((3, 3, 8))
     layers = [
-        (random.standard_normal((60, 8)) * noise + centres[k][label]).astype(np.float32) for k, noise in enumerate((3, 1, 1))
+        (random.standard_normal((60, 8)) * noise + centres[k][label]).astype(np.float32)
+        for k, noise in enumerate((3, 1, 1))
     ]
     found = scored_mixes(layers, label)
-    by_hand = {s: one_nearest(sum(share * layer for share, layer in zip(s, layers, strict=True)), label) for s in simplex(3)}
+    by_hand = {
+        s: one_nearest(sum(share * layer for share, layer in zip(s, layers, strict=True)), label)
+        for s in simplex(3)
+    }
     assert len(by_hand) == 66
     assert all(sum(s) == pytest.approx(1) for s in by_hand)
     assert found == by_hand
     assert len(set(simplex(5))) == 210  # coarser, for more layers
     assert accuracy(np.ones((9, 9), np.float32), label[:9]) is None  # one point
     same = np.ones((60, 8), np.float32)
-    assert len(scored_mixes([same, *layers[1:]], label)) == 65  # layer 0 of a word tells nothing apart by itself
+    assert (
+        len(scored_mixes([same, *layers[1:]], label)) == 65
+    )  # layer 0 of a word tells nothing apart by itself
     for wrong, said in (([same], "same vector"), ([layers[0]], "fewer than two labels")):
         with pytest.raises(ValueError, match=said):
             scored_mixes(wrong, label if wrong[0] is same else np.zeros(60, np.int64))
 
 
 @pytest.mark.slow
-def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(senses_store: Path) -> None:
-    metrics, choice = pytest.importorskip("sklearn.metrics"), pytest.importorskip("sklearn.model_selection")
+def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(
+    senses_store: Path,
+) -> None:
+    metrics, choice = (
+        pytest.importorskip("sklearn.metrics"),
+        pytest.importorskip("sklearn.model_selection"),
+    )
     nearest = pytest.importorskip("sklearn.neighbors")
     store = elmo_store.open(senses_store)
     service = ExplorerService(store)
@@ -59,11 +70,15 @@ def test_the_scores_of_a_field_are_those_of_scikit_learn_over_its_real_labels(se
             assert one["silhouette"] is one["accuracy"] is None
             continue
         vectors = unit(views[one["name"]])
-        assert one["silhouette"] == pytest.approx(metrics.silhouette_score(vectors, real, metric="cosine"), abs=1e-4)
+        assert one["silhouette"] == pytest.approx(
+            metrics.silhouette_score(vectors, real, metric="cosine"), abs=1e-4
+        )
         classifier = nearest.KNeighborsClassifier(1, metric="cosine", algorithm="brute")
         right = choice.cross_val_score(classifier, vectors, real, cv=choice.LeaveOneOut())
         assert one["accuracy"] == pytest.approx(right.mean())
-    assert suggestion["accuracy"] == one_nearest(np.tensordot(layers, np.array(suggestion["s"], np.float32), (1, 0)), real)
+    assert suggestion["accuracy"] == one_nearest(
+        np.tensordot(layers, np.array(suggestion["s"], np.float32), (1, 0)), real
+    )
 
 
 def test_a_word_without_labels_of_two_kinds_gets_no_suggestion(senses_store: Path) -> None:
@@ -89,7 +104,15 @@ def test_the_command_suggests_weights_that_mix_takes(
     assert json.loads(printed.out) == {"s": list(best["s"]), "gamma": 1.0}
     assert f"1-NN accuracy {best['accuracy']:.3f}" in printed.err
     (tmp_path / "weights.json").write_text(printed.out)
-    mix = ["mix", str(senses_store), "--weights", str(tmp_path / "weights.json"), "--output", str(tmp_path / "mixed"), "--quiet"]
+    mix = [
+        "mix",
+        str(senses_store),
+        "--weights",
+        str(tmp_path / "weights.json"),
+        "--output",
+        str(tmp_path / "mixed"),
+        "--quiet",
+    ]
     assert main(mix) == 0
     assert main(["explore", str(senses_store), "--suggest", "zebra", "--by", "sense"]) == 3
     assert "does not occur" in capsys.readouterr().err

@@ -25,7 +25,9 @@ from model.start_state import StartState
 
 def golden_lanes(shared_dir: Path) -> list[list[list[str]]]:
     """Tokens of each sentence of each lane."""
-    text: list[list[str]] = json.loads((shared_dir / "golden" / "sentences.json").read_text(encoding="utf-8"))
+    text: list[list[str]] = json.loads(
+        (shared_dir / "golden" / "sentences.json").read_text(encoding="utf-8")
+    )
     return [[sentence.split() for sentence in lane] for lane in text]
 
 
@@ -61,7 +63,9 @@ def plain_lane(
 
 def part_of(sentences: Sequence[Sequence[str]], first: Sequence[int], stop: Sequence[int]) -> Text:
     """Of each sentence the rows from first to stop."""
-    return replace(Text.of(sentences), first=np.array(first, np.int64), stop=np.array(stop, np.int64))
+    return replace(
+        Text.of(sentences), first=np.array(first, np.int64), stop=np.array(stop, np.int64)
+    )
 
 
 def sequences_of(sequences: Iterable[Sequence[int]]) -> Sequences:
@@ -71,7 +75,9 @@ def sequences_of(sequences: Iterable[Sequence[int]]) -> Sequences:
     return Sequences(words, np.cumsum([0, *map(len, listed)], dtype=np.int64))
 
 
-def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) -> list[list[npt.NDArray[np.floating]]]:
+def embed_carried(
+    embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]
+) -> list[list[npt.NDArray[np.floating]]]:
     """For each lane and sentence float32 [n, 2L+1, p], without boundary rows; the first of a lane from the start state.
 
     Backward, each sentence runs from its end to its start, and the state left at its start goes on to the end of the next.
@@ -105,7 +111,9 @@ def carried_rows(sentences: Sequences, per_lane: Sequence[int]) -> tuple[Rows, R
     place[used] = np.arange(len(used))
     count = length - 2
     row = np.cumsum(count) - count
-    read_back = sentences.words[np.repeat(2 * begin + length - 1, length) - np.arange(len(sentences.words))]
+    read_back = sentences.words[
+        np.repeat(2 * begin + length - 1, length) - np.arange(len(sentences.words))
+    ]
 
     def side(words: WordArray, row: IntArray, row_step: int) -> Rows:
         sequences = Sequences.cut(words, lane_begin[used], lane_length[used])

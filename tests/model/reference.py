@@ -41,7 +41,9 @@ class ReferenceBiLM:
         if isinstance(item, h5py.Dataset):
             self.published[name] = np.asarray(item[()], dtype=np.float64)
 
-    def states(self, tokens: Sequence[str], h: npt.ArrayLike | None = None, c: npt.ArrayLike | None = None) -> Array:
+    def states(
+        self, tokens: Sequence[str], h: npt.ArrayLike | None = None, c: npt.ArrayLike | None = None
+    ) -> Array:
         """All states of one sentence [n+2, 2L+1, p]; h [2, L, p] and c [2, L, d] start them, zeros if None."""
         if h is None or c is None:
             h = np.zeros((2, self.n_layers, self.width))
@@ -53,7 +55,10 @@ class ReferenceBiLM:
         """Per lane and sentence [n+2, 2L+1, p], each sentence starting from the state its predecessor left."""
         results: list[list[Array]] = []
         for lane in lanes:
-            state = [(np.zeros((self.n_layers, self.width)), np.zeros((self.n_layers, self.cell))) for _ in range(2)]
+            state = [
+                (np.zeros((self.n_layers, self.width)), np.zeros((self.n_layers, self.cell)))
+                for _ in range(2)
+            ]
             results.append([])
             for tokens in lane:
                 states, state = self._sentence(tokens, state)
@@ -61,7 +66,9 @@ class ReferenceBiLM:
         return results
 
     def _sentence(self, tokens: Sequence[str], starts: list[State]) -> tuple[Array, list[State]]:
-        x = np.stack([self.x("<S>"), *(self.x(token) for token in tokens), self.x("</S>")])  # [n+2, p]
+        x = np.stack(
+            [self.x("<S>"), *(self.x(token) for token in tokens), self.x("</S>")]
+        )  # [n+2, p]
         forward, forward_end = self._direction(0, x, starts[0])
         backward, backward_end = self._direction(1, x[::-1], starts[1])
         states = [x]
@@ -116,13 +123,20 @@ class ReferenceBiLM:
         parts = []
         for i, (width, _) in enumerate(options["filters"]):
             kernel = self.published[f"CNN/W_cnn_{i}"][0]  # [w, chars, f]
-            windows = [np.tensordot(characters[t : t + width], kernel, axes=([0, 1], [0, 1])) for t in range(length - width + 1)]
+            windows = [
+                np.tensordot(characters[t : t + width], kernel, axes=([0, 1], [0, 1]))
+                for t in range(length - width + 1)
+            ]
             parts.append(activate(np.max(windows, axis=0) + self.published[f"CNN/b_cnn_{i}"]))
         y = np.concatenate(parts)  # [filters]
         for k in range(options["n_highway"]):
             high = f"CNN_high_{k}"
-            carry = _sigmoid(y @ self.published[f"{high}/W_carry"] + self.published[f"{high}/b_carry"])
-            transformed = _relu(y @ self.published[f"{high}/W_transform"] + self.published[f"{high}/b_transform"])
+            carry = _sigmoid(
+                y @ self.published[f"{high}/W_carry"] + self.published[f"{high}/b_carry"]
+            )
+            transformed = _relu(
+                y @ self.published[f"{high}/W_transform"] + self.published[f"{high}/b_transform"]
+            )
             y = carry * transformed + (1.0 - carry) * y
         return np.asarray(y @ self.published["CNN_proj/W_proj"] + self.published["CNN_proj/b_proj"])
 

@@ -8,7 +8,10 @@ from elmo_store.format.characters import char_ids
 from elmo_store.format.words import WordLimit
 from model.characters import BOS, EOS
 
-WORDS = st.lists(st.text(max_size=70) | st.sampled_from(["", BOS, EOS, "a" * 48, "a" * 49, "é" * 24, "日" * 17]), max_size=8)
+WORDS = st.lists(
+    st.text(max_size=70) | st.sampled_from(["", BOS, EOS, "a" * 48, "a" * 49, "é" * 24, "日" * 17]),
+    max_size=8,
+)
 
 
 def _oracle(word: str, length: int = 50) -> list[int]:
@@ -32,7 +35,9 @@ def test_ids_are_those_of_the_published_vocabulary(words: list[str]) -> None:
 @given(WORDS)
 def test_truncated_words_are_those_of_which_a_model_reads_less(words: list[str]) -> None:
     assert WordLimit().n_truncated(words) == sum(len(word.encode("utf-8")) > 48 for word in words)
-    characters = WordLimit.of({"char_cnn": {"max_characters_per_token": 30, "alphabet": "characters"}})
+    characters = WordLimit.of(
+        {"char_cnn": {"max_characters_per_token": 30, "alphabet": "characters"}}
+    )
     assert str(characters) == "28 characters"
     assert characters.n_truncated(words) == sum(len(word) > 28 for word in words)
 

@@ -30,7 +30,9 @@ def _top(states: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
 
 
 @pytest.mark.slow
-def test_reference_agrees_with_all_goldens(shared_dir: Path, golden_reference: ReferenceBiLM) -> None:
+def test_reference_agrees_with_all_goldens(
+    shared_dir: Path, golden_reference: ReferenceBiLM
+) -> None:
     computed = golden_reference.carry(golden_lanes(shared_dir))
     errors = [
         np.abs(_top(states) - want).max()
@@ -45,12 +47,16 @@ def test_plain_torch_agrees_with_all_goldens(shared_dir: Path, golden_weights: B
     errors = []
     for lane, wanted in zip(golden_lanes(shared_dir), golden_top_layers(shared_dir), strict=True):
         computed = plain_lane(golden_weights, lane, carry=True)
-        errors += [np.abs(_top(s.numpy()) - want).max() for s, want in zip(computed, wanted, strict=True)]
+        errors += [
+            np.abs(_top(s.numpy()) - want).max() for s, want in zip(computed, wanted, strict=True)
+        ]
     assert len(errors) == 30
     assert max(errors) < 1e-5
 
 
-def test_the_first_of_a_lane_is_the_golden_of_the_zero_start(shared_dir: Path, golden_weights: BiLMWeights) -> None:
+def test_the_first_of_a_lane_is_the_golden_of_the_zero_start(
+    shared_dir: Path, golden_weights: BiLMWeights
+) -> None:
     start = StartState.zero(golden_weights.options)
     for lane, wanted in zip(golden_lanes(shared_dir), golden_top_layers(shared_dir), strict=True):
         states = bilm(golden_weights, lane[0], start)
@@ -68,24 +74,36 @@ def test_every_state_agrees_with_the_reference_carried(
             np.testing.assert_allclose(states.numpy(), want, atol=1e-5)
 
 
-def test_every_state_agrees_with_the_reference_from_zero_and_warm(tiny: BiLMWeights, tiny_reference: ReferenceBiLM) -> None:
+def test_every_state_agrees_with_the_reference_from_zero_and_warm(
+    tiny: BiLMWeights, tiny_reference: ReferenceBiLM
+) -> None:
     for start in (StartState.zero(tiny.options), compute_warm(tiny)):
-        for words, states in zip(SENTENCES, plain_lane(tiny, SENTENCES, start, dtype=torch.float64), strict=True):
+        for words, states in zip(
+            SENTENCES, plain_lane(tiny, SENTENCES, start, dtype=torch.float64), strict=True
+        ):
             want = tiny_reference.states(words, start.h.numpy(), start.c.numpy())
             assert want.shape == (len(words) + 2, 7, 8)
             np.testing.assert_allclose(states.numpy(), want, atol=1e-12)
 
 
 def test_the_clips_of_the_tiny_model_do_bite(tiny: BiLMWeights) -> None:
-    unclipped = BiLMWeights(replace(tiny.options, cell_clip=float("inf"), proj_clip=float("inf")), tiny.tensors)
-    assert not torch.allclose(plain_lane(tiny, SENTENCES)[0], plain_lane(unclipped, SENTENCES)[0], atol=1e-2)
+    unclipped = BiLMWeights(
+        replace(tiny.options, cell_clip=float("inf"), proj_clip=float("inf")), tiny.tensors
+    )
+    assert not torch.allclose(
+        plain_lane(tiny, SENTENCES)[0], plain_lane(unclipped, SENTENCES)[0], atol=1e-2
+    )
 
 
-@pytest.mark.parametrize("change", [{"cell_clip": float("inf")}, {"use_skip_connections": False}, {"n_highway": 0}])
+@pytest.mark.parametrize(
+    "change", [{"cell_clip": float("inf")}, {"use_skip_connections": False}, {"n_highway": 0}]
+)
 def test_variants_of_the_options_agree_with_the_reference(
     tiny_options: BiLMOptions, change: dict[str, float | bool | int], tmp_path: Path
 ) -> None:
     weights = random_weights(replace(tiny_options, **change), seed=3)  # type: ignore[arg-type]
     reference = reference_of(weights, tmp_path)
-    for words, states in zip(SENTENCES, plain_lane(weights, SENTENCES, dtype=torch.float64), strict=True):
+    for words, states in zip(
+        SENTENCES, plain_lane(weights, SENTENCES, dtype=torch.float64), strict=True
+    ):
         np.testing.assert_allclose(states.numpy(), reference.states(words), atol=1e-12)

@@ -45,13 +45,24 @@ def _changed(path: str, value: Any) -> dict[str, Any]:
 
 def test_the_original_model() -> None:
     options = BiLMOptions.from_dict(PUBLISHED)
-    assert (options.projection_dim, options.dim, options.n_layers, options.n_filters) == (512, 4096, 2, 2048)
+    assert (options.projection_dim, options.dim, options.n_layers, options.n_filters) == (
+        512,
+        4096,
+        2,
+        2048,
+    )
     assert options.n_states == 5
     assert BiLMOptions.from_dict(options.to_dict()) == options
 
 
 def test_keys_of_training_are_ignored() -> None:
-    extra = {"bidirectional": True, "all_clip_norm_val": 10.0, "dropout": 0.1, "n_tokens_vocab": 793471, **PUBLISHED}
+    extra = {
+        "bidirectional": True,
+        "all_clip_norm_val": 10.0,
+        "dropout": 0.1,
+        "n_tokens_vocab": 793471,
+        **PUBLISHED,
+    }
     assert BiLMOptions.from_dict(extra) == BiLMOptions.from_dict(PUBLISHED)
 
 
@@ -61,18 +72,25 @@ def test_the_golden_options(shared_dir: Path) -> None:
 
 
 def test_a_clip_of_null_is_no_clip_and_comes_back_as_null() -> None:
-    options = BiLMOptions.from_dict({**PUBLISHED, "lstm": {**PUBLISHED["lstm"], "cell_clip": None, "proj_clip": None}})
+    options = BiLMOptions.from_dict(
+        {**PUBLISHED, "lstm": {**PUBLISHED["lstm"], "cell_clip": None, "proj_clip": None}}
+    )
     assert options.cell_clip == float("inf")
     assert options.to_dict()["lstm"]["cell_clip"] is None
     assert BiLMOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
 
 
 def test_whole_and_fractional_clips_are_the_same_model() -> None:
-    assert BiLMOptions.from_dict(PUBLISHED).to_dict() == BiLMOptions.from_dict(_changed("lstm.cell_clip", 3.0)).to_dict()
+    assert (
+        BiLMOptions.from_dict(PUBLISHED).to_dict()
+        == BiLMOptions.from_dict(_changed("lstm.cell_clip", 3.0)).to_dict()
+    )
 
 
 def test_261_characters_are_those_of_training_without_the_padding_row() -> None:
-    assert BiLMOptions.from_dict(_changed("char_cnn.n_characters", 261)) == BiLMOptions.from_dict(PUBLISHED)
+    assert BiLMOptions.from_dict(_changed("char_cnn.n_characters", 261)) == BiLMOptions.from_dict(
+        PUBLISHED
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,4 +139,6 @@ def test_shapes_of_the_small_published_model_add_up_to_its_size() -> None:
         for size in shape:
             product *= size
         numbers += product
-    assert 4 * (numbers - 16) <= 54_373_184 < 4 * (numbers - 16) + 200_000  # the file's size: the rest is HDF5's own
+    assert (
+        4 * (numbers - 16) <= 54_373_184 < 4 * (numbers - 16) + 200_000
+    )  # the file's size: the rest is HDF5's own

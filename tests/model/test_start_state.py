@@ -25,7 +25,9 @@ def test_zero_has_the_models_shape(tiny: BiLMWeights) -> None:
     assert not zero.c.any()
 
 
-def test_warm_is_what_the_text_leaves_behind(tiny: BiLMWeights, tiny_reference: ReferenceBiLM, warm: StartState) -> None:
+def test_warm_is_what_the_text_leaves_behind(
+    tiny: BiLMWeights, tiny_reference: ReferenceBiLM, warm: StartState
+) -> None:
     sentence = ["What", "comes", "after", "."]
     carried = tiny_reference.carry([[*(line.split(" ") for line in WARM_TEXT), sentence]])[0][-1]
     started = tiny_reference.states(sentence, warm.h.numpy(), warm.c.numpy())
@@ -83,7 +85,9 @@ def test_packaged_models_bring_their_warm_state_along() -> None:
         torch.testing.assert_close(state.c, compute_warm(weights).c, rtol=0, atol=1e-6)
 
 
-def test_a_model_in_memory_starts_from_the_state_that_a_job_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_memory_starts_from_the_state_that_a_job_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def compute(weights: BiLMWeights) -> StartState:
         raise AssertionError("computed here, where a last bit may differ")
 

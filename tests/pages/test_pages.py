@@ -45,7 +45,12 @@ SECONDS = 280
 
 def run(command: list[str], folder: Path) -> str:
     return errors_of(
-        command, folder, SECONDS, PYTHONWARNINGS="ignore", FEAST_USAGE="False", HF_DATASETS_DISABLE_PROGRESS_BARS="1"
+        command,
+        folder,
+        SECONDS,
+        PYTHONWARNINGS="ignore",
+        FEAST_USAGE="False",
+        HF_DATASETS_DISABLE_PROGRESS_BARS="1",
     )
 
 
@@ -100,7 +105,9 @@ def test_every_block_runs(page: str, stores: Path, repo_dir: Path) -> None:
 def test_a_howto_page_runs_in_an_empty_folder(page: str, tmp_path: Path, repo_dir: Path) -> None:
     if page == "published-weights":  # which can't be downloaded here: others of their shapes
         random_weights(BiLMOptions.from_dict(PUBLISHED)).save_hdf5(tmp_path / "elmo")
-    assert run_page((repo_dir / f"docs/howto/{page}.md").read_text(encoding="utf-8"), tmp_path) == ""
+    assert (
+        run_page((repo_dir / f"docs/howto/{page}.md").read_text(encoding="utf-8"), tmp_path) == ""
+    )
 
 
 @contextmanager
@@ -115,20 +122,29 @@ def bucket() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(bool(missing_tools()), reason=missing_tools() or "")
-def test_the_howto_page_of_s3_runs_on_a_flink_cluster(tmp_path: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_howto_page_of_s3_runs_on_a_flink_cluster(
+    tmp_path: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (repo_dir / f"docs/howto/{ON_S3}.md").read_text(encoding="utf-8")
     assert FLINK in page
     monkeypatch.setenv("S3_KEY", "test")
     monkeypatch.setenv("S3_SECRET", "test")
     with bucket(), cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
         (tmp_path / "page").mkdir()
-        assert run_page(page.replace(FLINK, " ".join(flink.beam_options())), tmp_path / "page") == ""
+        assert (
+            run_page(page.replace(FLINK, " ".join(flink.beam_options())), tmp_path / "page") == ""
+        )
 
 
 @pytest.mark.slow
-def test_the_howto_page_of_s3_submits_a_job_to_dataflow(tmp_path: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_howto_page_of_s3_submits_a_job_to_dataflow(
+    tmp_path: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The page's own command, but for the output's place: the stand-in for Google's services keeps requests, it is no storage."""
-    pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not installed: pip install '.[dataflow]'")
+    pytest.importorskip(
+        "google.cloud.dataflow",
+        reason="the Dataflow client is not installed: pip install '.[dataflow]'",
+    )
     from tests.deploy.cloud import cloud_server
 
     page = (repo_dir / f"docs/howto/{ON_S3}.md").read_text(encoding="utf-8")
@@ -144,7 +160,10 @@ def test_the_howto_page_of_s3_submits_a_job_to_dataflow(tmp_path: Path, repo_dir
             monkeypatch.setenv(name, value)
         run(["bash", "-ec", f"{local} --no_auth --dataflow_endpoint={cloud.endpoint}"], tmp_path)
     assert len(cloud.jobs) == 1
-    assert not any(b"not-in-the-request" in sent for sent in [str(cloud.jobs).encode(), *cloud.objects.values()])
+    assert not any(
+        b"not-in-the-request" in sent
+        for sent in [str(cloud.jobs).encode(), *cloud.objects.values()]
+    )
 
 
 @pytest.mark.slow
@@ -152,12 +171,20 @@ def test_every_cell_of_the_notebook_runs_and_shows_something(
     stores: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a kernel of this environment; what it shows is text and tables."""
-    nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: pip install '.[test-all]'")
-    client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[test-all]'")
+    nbformat = pytest.importorskip(
+        "nbformat", reason="nbclient is not installed: pip install '.[test-all]'"
+    )
+    client = pytest.importorskip(
+        "nbclient", reason="nbclient is not installed: pip install '.[test-all]'"
+    )
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
     notebook = nbformat.read(repo_dir / "docs/worked/notebook.ipynb", as_version=4)
-    assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code")  # kept without: the test has them made
-    client.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(stores)}}).execute()
+    assert all(
+        not cell.outputs for cell in notebook.cells if cell.cell_type == "code"
+    )  # kept without: the test has them made
+    client.NotebookClient(
+        notebook, timeout=SECONDS, resources={"metadata": {"path": str(stores)}}
+    ).execute()
     shown = [cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"]
     assert all("text/html" in data or "text/plain" in data for data in shown)
     assert "2,200 rows" in str(shown[0])

@@ -59,10 +59,30 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def zero_stores(sentences: Sequence[Sequence[str]], model: Path, folder: Path) -> dict[bool, str]:
     """Stores of the sentences in float32, from zeros; by whether they have boundaries."""
-    (folder / "in.txt").write_text("".join(" ".join(tokens) + "\n" for tokens in sentences), encoding="utf-8")
-    command = ["embed", str(folder / "in.txt"), "--input-format", "lines", "--model", str(model), "--quiet", "--shard-rows", "64"]
+    (folder / "in.txt").write_text(
+        "".join(" ".join(tokens) + "\n" for tokens in sentences), encoding="utf-8"
+    )
+    command = [
+        "embed",
+        str(folder / "in.txt"),
+        "--input-format",
+        "lines",
+        "--model",
+        str(model),
+        "--quiet",
+        "--shard-rows",
+        "64",
+    ]
     for out, options in (("plain", []), ("boundaries", ["--boundaries"])):
-        settings = ["--output", str(folder / out), "--dtype", "float32", "--start-state", "zero", *options]
+        settings = [
+            "--output",
+            str(folder / out),
+            "--dtype",
+            "float32",
+            "--start-state",
+            "zero",
+            *options,
+        ]
         assert main([*command, *settings]) == 0
     return {False: str(folder / "plain"), True: str(folder / "boundaries")}
 
@@ -70,10 +90,29 @@ def zero_stores(sentences: Sequence[Sequence[str]], model: Path, folder: Path) -
 def write_corpus(folder: Path) -> Path:
     """Two files of sentences, a token list a line: 60 lines, blank ones among them."""
     folder.mkdir()
-    words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
+    words = [
+        "the",
+        "cat",
+        "sat",
+        "on",
+        "a",
+        "mat",
+        ",",
+        "naïve",
+        "dogs",
+        "ran",
+        "東京",
+        "away",
+        "from",
+        "it",
+        "quickly",
+        ".",
+    ]
     for name, n in (("a.txt", 40), ("b.txt", 20)):
         lines = [
-            "" if i % 11 == 7 else " ".join(words[(i * 7 + j * j) % len(words)] for j in range(1 + (i * 5) % 13))
+            ""
+            if i % 11 == 7
+            else " ".join(words[(i * 7 + j * j) % len(words)] for j in range(1 + (i * 5) % 13))
             for i in range(n)
         ]
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -90,7 +129,14 @@ def embed_command(corpus: Path, tiny_model: Path) -> Command:
     """``embed(output, *options, inputs=…)``: run the job in this process; returns the exit code."""
 
     def run(output: Path | str, *options: str, inputs: list[str] | None = None) -> int:
-        arguments = ["embed", *(inputs or [str(corpus)]), "--output", str(output), "--model", str(tiny_model)]
+        arguments = [
+            "embed",
+            *(inputs or [str(corpus)]),
+            "--output",
+            str(output),
+            "--model",
+            str(tiny_model),
+        ]
         shape = ["--input-format", "lines", "--shard-rows", "64"]
         given = {option for option in options if option.startswith("--")}
         defaults = shape if not {"--input-format", "--shard-rows"} & given else []
@@ -111,7 +157,15 @@ def embed(corpus: Path, tiny_model: Path) -> Command:
 def store_of_records(folder: Path, records: Sequence[object], model: Path, *options: str) -> Store:
     """A store of JSON lines with all their fields."""
     (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    command = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(model), "--quiet"]
+    command = [
+        "embed",
+        str(folder / "a.jsonl"),
+        "--output",
+        str(folder / "store"),
+        "--model",
+        str(model),
+        "--quiet",
+    ]
     assert main([*command, "--keep-fields", "all", *options]) == Exit.COMPLETE
     return elmo_store.open(folder / "store")
 

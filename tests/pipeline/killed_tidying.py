@@ -42,7 +42,13 @@ def end_a_job(folder: str, waits: bool, n: int) -> None:
     root = Root(folder)
     with LeaseHolder.take(root, f"run-{n}"):
         root.put_json(START, {"waits": waits})
-        for name in ("read/00000.json", "parts/00000-0.parquet", "ids/000/00000", "progress/1.json", "ended/1.json"):
+        for name in (
+            "read/00000.json",
+            "parts/00000-0.parquet",
+            "ids/000/00000",
+            "progress/1.json",
+            "ended/1.json",
+        ):
             root.put(f"_work/{name}", b"x")
         (Path(folder) / "_work" / "blobs").mkdir()
         die_at(n)

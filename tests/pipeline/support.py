@@ -24,13 +24,22 @@ from pipeline.runners.beam_options import pipeline_options
 def digests(store: Path) -> dict[str, str]:
     """SHA-256 of every object that must be the same whoever wrote it: states, tokens, parts, rejects."""
     names = [p for p in store.rglob("*") if p.is_file()]
-    kept = [p for p in names if p.relative_to(store).parts[0] in ("sentences", "indexes", "states", "states.zarr", "rejects")]
+    kept = [
+        p
+        for p in names
+        if p.relative_to(store).parts[0]
+        in ("sentences", "indexes", "states", "states.zarr", "rejects")
+    ]
     return {str(p.relative_to(store)): hashlib.sha256(p.read_bytes()).hexdigest() for p in kept}
 
 
 def remote_digests(root: Root) -> dict[str, str]:
     """`digests` of a store anywhere."""
-    names = [name for name in root.list() if name.split("/")[0] in ("sentences", "indexes", "states", "states.zarr", "rejects")]
+    names = [
+        name
+        for name in root.list()
+        if name.split("/")[0] in ("sentences", "indexes", "states", "states.zarr", "rejects")
+    ]
     return {name: hashlib.sha256(root.get(name)).hexdigest() for name in names}
 
 
@@ -43,7 +52,12 @@ def graph_of(opened: BegunJob) -> Any:
 
 
 def check_a_job_from_and_to(
-    place: str, storage_options: Mapping[str, Any], embed: Callable[..., int], corpus: Path, local: Path, model: Path
+    place: str,
+    storage_options: Mapping[str, Any],
+    embed: Callable[..., int],
+    corpus: Path,
+    local: Path,
+    model: Path,
 ) -> None:
     """A whole job from and to the bucket ``place`` gives the states that ``embed`` gives in ``local``; it is read and watched."""
     scheme, _, bucket = place.partition("://")
@@ -51,7 +65,16 @@ def check_a_job_from_and_to(
     for path in corpus.iterdir():
         files.pipe_file(f"{bucket}/corpus/{path.name}", path.read_bytes())
     given = ["--storage-options", json.dumps(storage_options)]
-    command = ["embed", f"{place}/corpus", "--output", f"{place}/store", "--model", str(model), "--quiet", *given]
+    command = [
+        "embed",
+        f"{place}/corpus",
+        "--output",
+        f"{place}/store",
+        "--model",
+        str(model),
+        "--quiet",
+        *given,
+    ]
     command += ["--input-format", "lines", "--shard-rows", "64"]
     assert main(command) == Exit.COMPLETE
     assert embed(local) == Exit.COMPLETE
@@ -66,7 +89,10 @@ def check_a_job_from_and_to(
 
 
 def run_command(
-    *arguments: str, cwd: Path | None = None, timeout: float = 240, env: dict[str, str] | None = None
+    *arguments: str,
+    cwd: Path | None = None,
+    timeout: float = 240,
+    env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """``elmo-store`` in a process of its own, as installed or from this checkout."""
     repo = str(Path(__file__).resolve().parent.parent.parent)

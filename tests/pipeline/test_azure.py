@@ -16,7 +16,9 @@ pytestmark = pytest.mark.slow
 def test_a_job_from_and_to_abfs_is_the_same_as_on_disk(
     embed: Command, corpus: Path, azure: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
-    check_a_job_from_and_to(f"abfs://elmo/{tmp_path.name}", azure, embed, corpus, tmp_path / "local", tiny_model)
+    check_a_job_from_and_to(
+        f"abfs://elmo/{tmp_path.name}", azure, embed, corpus, tmp_path / "local", tiny_model
+    )
 
 
 def test_of_two_that_claim_an_object_one_succeeds(azure: dict[str, Any], tmp_path: Path) -> None:

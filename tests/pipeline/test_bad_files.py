@@ -41,7 +41,11 @@ def damaged(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_all_bad_files_are_told_together_and_a_mended_one_costs_its_own_pieces_only(
-    embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    embed: Command,
+    damaged: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "store"
     monkeypatch.setattr("transforms.stages.split.TASK_FILES", 1)  # each file is a task of its own
@@ -82,7 +86,9 @@ def test_a_damaged_file_may_be_rejected_from_its_damage_on(
     assert embed(out, "--on-bad-file", "reject", inputs=[str(damaged)]) == Exit.COMPLETE
     store = elmo_store.open(str(out))
     assert all_faults(store) == []
-    rejects = [json.loads(line) for line in (out / REJECTS / "part-00000.jsonl").read_text().splitlines()]
+    rejects = [
+        json.loads(line) for line in (out / REJECTS / "part-00000.jsonl").read_text().splitlines()
+    ]
     assert [Path(one["source"]).name for one in rejects] == ["b.txt.gz", "d.txt.gz"]
     assert all("can't be read from here on" in one["reason"] for one in rejects)
     for one in rejects:
@@ -100,7 +106,10 @@ def test_large_files_that_cannot_be_opened_are_told_together_at_the_door(tmp_pat
         (tmp_path / name).write_bytes(b"no parquet, but large" * 100)
     with pytest.raises(InputError) as caught:
         plan_splits([str(tmp_path)], range_bytes=1000)
-    assert [Path(one.url).name for one in (caught.value, *caught.value.also)] == ["a.parquet", "b.parquet"]
+    assert [Path(one.url).name for one in (caught.value, *caught.value.also)] == [
+        "a.parquet",
+        "b.parquet",
+    ]
 
 
 def test_a_job_whose_records_are_mostly_refused_is_not_complete(
@@ -135,7 +144,15 @@ def test_a_wrong_format_is_told_once_and_has_no_claim_on_the_output(
 ) -> None:
     path, out = tmp_path / "a.txt", tmp_path / "store"
     path.write_text("The cat sat .\nDogs ran away .\n" * 3, encoding="utf-8")
-    command = ["embed", str(path), "--output", str(out), "--model", str(tiny_model), "--input-format"]
+    command = [
+        "embed",
+        str(path),
+        "--output",
+        str(out),
+        "--model",
+        str(tiny_model),
+        "--input-format",
+    ]
     for _ in range(2):
         assert main([*command, "jsonl"]) == Exit.BAD_LOCATION
         said = capsys.readouterr().err

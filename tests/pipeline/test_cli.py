@@ -39,7 +39,11 @@ def test_every_option_says_its_default_or_that_it_is_required() -> None:
         if action.option_strings and action.dest != "help"
     ]
     assert len(options) > 100
-    assert [(prog, name) for prog, name, help in options if not re.search(r"\((default: |required)", help)] == []
+    assert [
+        (prog, name)
+        for prog, name, help in options
+        if not re.search(r"\((default: |required)", help)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -53,20 +57,31 @@ def test_every_option_says_its_default_or_that_it_is_required() -> None:
         "mix . --output x --weights",
     ],
 )
-def test_an_empty_value_is_not_the_default(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_value_is_not_the_default(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     *_, option = arguments.split()
     assert main([*arguments.split(), ""]) == Exit.BAD_USAGE
     assert f"{option} is empty: " in capsys.readouterr().err
 
 
-def test_a_mistyped_option_is_bad_usage_and_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_option_is_bad_usage_and_not_passed_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert "--dtyp" in usage_error(capsys, "embed", "x.txt", "--output", "y", "--dtyp", "float16")
-    assert "--direct_num_wrkers" in usage_error(capsys, "embed", "x", "--output", "y", "--direct_num_wrkers=2")
+    assert "--direct_num_wrkers" in usage_error(
+        capsys, "embed", "x", "--output", "y", "--direct_num_wrkers=2"
+    )
 
 
-def test_a_usage_error_is_two_lines_with_what_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_is_two_lines_with_what_must_be_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     said = usage_error(capsys, "embed", "x.txt", "--workers", "many").splitlines()
-    assert said[0] == "usage: elmo-store embed ARGUMENT … [OPTION …] (elmo-store embed --help shows them)"
+    assert (
+        said[0]
+        == "usage: elmo-store embed ARGUMENT … [OPTION …] (elmo-store embed --help shows them)"
+    )
     assert len(said) == 2
     assert "required: STORE, --output" in usage_error(capsys, "mix")
 
@@ -76,12 +91,18 @@ def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("option", "said"), [("--direct_num_workers=x", "invalid int value: 'x'"), ("--direct_running_mode=x", "invalid choice: 'x'")]
+    ("option", "said"),
+    [
+        ("--direct_num_workers=x", "invalid int value: 'x'"),
+        ("--direct_running_mode=x", "invalid choice: 'x'"),
+    ],
 )
 def test_a_value_that_beam_does_not_take_is_a_line(
     option: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (told,) = usage_error(capsys, "embed", __file__, "--output", str(tmp_path / "out"), option).splitlines()
+    (told,) = usage_error(
+        capsys, "embed", __file__, "--output", str(tmp_path / "out"), option
+    ).splitlines()
     assert told.startswith(f"elmo-store: error: argument {option.partition('=')[0]}: {said}")
 
 
@@ -96,9 +117,13 @@ def test_a_value_that_beam_does_not_take_is_a_line(
         ("train x --rate nan", "give a number above 0"),
     ],
 )
-def test_a_number_out_of_range_is_bad_usage(arguments: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_out_of_range_is_bad_usage(
+    arguments: str, wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     *_, option, value = arguments.split()
-    assert f"argument {option}: {value} is out of range: {wanted}" in usage_error(capsys, *arguments.split())
+    assert f"argument {option}: {value} is out of range: {wanted}" in usage_error(
+        capsys, *arguments.split()
+    )
 
 
 def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,11 +140,16 @@ def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_folder_or_pipe_in_place_of_a_file_is_refused(
-    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FOLDER").mkdir()
-    os.mkfifo(tmp_path / "PIPE")  # as of a shell's <(…), which could not be read twice, nor backwards
+    os.mkfifo(
+        tmp_path / "PIPE"
+    )  # as of a shell's <(…), which could not be read twice, nor backwards
     (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
     for name in ("FOLDER", "PIPE"):
         assert main(arguments.replace("FOLDER", name).split()) == Exit.BAD_LOCATION
@@ -147,7 +177,10 @@ STORE_COMMANDS = {
 
 @pytest.mark.parametrize("command", STORE_COMMANDS)
 def test_a_url_that_lacks_a_slash_is_no_folder(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
@@ -176,17 +209,32 @@ def test_an_unknown_protocol_is_called_one(
     assert main(UNKNOWN[option].split()) == Exit.BAD_LOCATION
     said = capsys.readouterr().err
     what = {"--output": "output", "--into": "output", "STORE": "store"}.get(option, option)
-    assert f"the {what} foo://x can't be used: fsspec knows no protocol foo: check its spelling" in said
+    assert (
+        f"the {what} foo://x can't be used: fsspec knows no protocol foo: check its spelling"
+        in said
+    )
     assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    "arguments", [["info", "gs://bucket/store"], ["embed", __file__, "--output", "gs://bucket/store"], ["verify", "gcs://b/s"]]
+    "arguments",
+    [
+        ["info", "gs://bucket/store"],
+        ["embed", __file__, "--output", "gs://bucket/store"],
+        ["verify", "gcs://b/s"],
+    ],
 )
 def test_googles_storage_that_does_not_answer_is_told_in_a_line(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
     options = '{"endpoint_url": "http://127.0.0.1:1", "token": "anon"}'
     assert main([*arguments, "--storage-options", options]) == Exit.BAD_LOCATION
@@ -195,15 +243,23 @@ def test_googles_storage_that_does_not_answer_is_told_in_a_line(
     assert said.count("\n") == 1
 
 
-def test_an_empty_input_offers_no_sentence(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_input_offers_no_sentence(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = tmp_path / "empty.txt"
     text.touch()
     out = tmp_path / "out"
-    assert main(["embed", str(text), "--output", str(out), "--model", str(tiny_model)]) == Exit.COMPLETE
+    assert (
+        main(["embed", str(text), "--output", str(out), "--model", str(tiny_model)])
+        == Exit.COMPLETE
+    )
     said = capsys.readouterr().out
     assert "0 sentences, 0 tokens: nothing was there to embed" in said
     assert "sentence(0)" not in said
-    assert main(["convert", str(out), "--output", str(tmp_path / "small"), "--dtype", "int8"]) == Exit.COMPLETE
+    assert (
+        main(["convert", str(out), "--output", str(tmp_path / "small"), "--dtype", "int8"])
+        == Exit.COMPLETE
+    )
     assert "sentence(0)" not in capsys.readouterr().out
 
 
@@ -215,12 +271,22 @@ def test_commands_without_beam_take_no_beam_options(capsys: pytest.CaptureFixtur
     ("given", "ours", "beams"),
     [
         (["a", "--runner", "X", "b"], ["a", "b"], ["--runner", "X"]),
-        (["--direct_num_workers=2", "a", "--streaming", "b"], ["a", "b"], ["--direct_num_workers=2", "--streaming"]),
-        (["--experiments", "x", "--experiments", "y"], [], ["--experiments", "x", "--experiments", "y"]),
+        (
+            ["--direct_num_workers=2", "a", "--streaming", "b"],
+            ["a", "b"],
+            ["--direct_num_workers=2", "--streaming"],
+        ),
+        (
+            ["--experiments", "x", "--experiments", "y"],
+            [],
+            ["--experiments", "x", "--experiments", "y"],
+        ),
         (["a", "--runner"], ["a"], ["--runner"]),
     ],
 )
-def test_beam_options_are_set_apart_with_their_values(given: list[str], ours: list[str], beams: list[str]) -> None:
+def test_beam_options_are_set_apart_with_their_values(
+    given: list[str], ours: list[str], beams: list[str]
+) -> None:
     assert beam_options.split_arguments(given) == (ours, beams)
 
 
@@ -237,7 +303,9 @@ def test_the_local_runner_is_the_default_by_name_and_can_be_overridden() -> None
 
 
 def test_processes_of_this_machine_share_its_cores() -> None:
-    options = beam_options.pipeline_options(["--direct_running_mode=multi_processing", "--direct_num_workers=3"])
+    options = beam_options.pipeline_options(
+        ["--direct_running_mode=multi_processing", "--direct_num_workers=3"]
+    )
     assert beam_options.n_workers(options) == 3
     assert beam_options.n_workers(beam_options.pipeline_options([])) == 1
 
@@ -248,8 +316,14 @@ def test_processes_of_this_machine_share_its_cores() -> None:
         (EmbedOptions(("x",), "y", shard_rows=1000), "use 1024"),
         (EmbedOptions(("x",), "y", shard_rows=0), "use 128"),
         (EmbedOptions(("x",), "y", input_format="lines", id_field="id"), "leave it out"),
-        (EmbedOptions(("x",), "y", input_format="text", document="sentence"), "--document sentence belongs to jsonl"),
-        (EmbedOptions(("x",), "y", input_format="csv", document="file"), "--document file belongs to text; the input is csv"),
+        (
+            EmbedOptions(("x",), "y", input_format="text", document="sentence"),
+            "--document sentence belongs to jsonl",
+        ),
+        (
+            EmbedOptions(("x",), "y", input_format="csv", document="file"),
+            "--document file belongs to text; the input is csv",
+        ),
         (EmbedOptions(("x",), " "), "--output is empty"),
         (EmbedOptions(("x",), "y", keep_fields=" ,"), "names no field"),
     ],
@@ -262,7 +336,9 @@ def test_sound_options_have_no_problems() -> None:
     assert list(problems(EmbedOptions(("x",), "y", shard_rows=64))) == []
 
 
-def test_models_lists_the_random_one_under_its_name_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_lists_the_random_one_under_its_name_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["models"]) == 0
     assert "random-small" in capsys.readouterr().out
 

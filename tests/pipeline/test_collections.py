@@ -28,7 +28,9 @@ from tests.store.test_collection import check_same, opened
 
 SETTINGS = (
     pytest.param(
-        ("--dtype", "int8", "--boundaries", "--store", "both"), id="int8, boundaries, both forms", marks=pytest.mark.slow
+        ("--dtype", "int8", "--boundaries", "--store", "both"),
+        id="int8, boundaries, both forms",
+        marks=pytest.mark.slow,
     ),
     pytest.param(("--states", "x,fwd2", "--dtype", "float32"), id="some states, float32"),
     pytest.param((), id="plain", marks=pytest.mark.slow),
@@ -42,7 +44,8 @@ def write(path: Path, lines: Sequence[str]) -> str:
 
 def lines_of(first: int, n: int) -> list[str]:
     return [
-        "" if i % 9 == 4 else " ".join(f"w{(i * 7 + j * j) % 23}" for j in range(1 + i * 5 % 13)) for i in range(first, first + n)
+        "" if i % 9 == 4 else " ".join(f"w{(i * 7 + j * j) % 23}" for j in range(1 + i * 5 % 13))
+        for i in range(first, first + n)
     ]
 
 
@@ -53,7 +56,10 @@ def embed_into(name: Path, model: Path, *arguments: str) -> int:
 
 def sums(store: StoreReader) -> dict[str, int]:
     """Of the markers of a store's shards."""
-    markers = [read_marker(Root(store.url), ShardMarker, shard) for shard in range(store.manifest.sizes.shards)]
+    markers = [
+        read_marker(Root(store.url), ShardMarker, shard)
+        for shard in range(store.manifest.sizes.shards)
+    ]
     return {
         name: sum(int(marker.stats.get(name, 0)) for marker in markers if marker)
         for name in ("known_sentences", "known_rows", "tokens", "engine_rows")
@@ -66,7 +72,10 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     options: tuple[str, ...], tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = write(tmp_path / "first.txt", lines_of(0, 40))
-    again = write(tmp_path / "again.txt", [*lines_of(0, 20), "never seen w1", *lines_of(20, 20), "nor this", "w3"])
+    again = write(
+        tmp_path / "again.txt",
+        [*lines_of(0, 20), "never seen w1", *lines_of(20, 20), "nor this", "w3"],
+    )
     name, plain = tmp_path / "all", tmp_path / "plain"
     assert embed_into(name, tiny_model, first, *options) == Exit.COMPLETE
     capsys.readouterr()
@@ -79,17 +88,27 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     stats, n_filled = sums(copied), sum(bool(line) for line in lines_of(0, 40))
     assert (stats["known_sentences"], sums(computed)["known_rows"]) == (n_filled, 0)
     assert stats["known_rows"] == opened(name).held()[0].store.n_rows
-    assert f"{n_filled} sentences ({stats['known_rows']:,} rows) in the collection already: they are in it twice now" in said
-    assert f"store = elmo_store.open({str(name)!r})" in said  # what comes next is said of the collection
+    assert (
+        f"{n_filled} sentences ({stats['known_rows']:,} rows) in the collection already: they are in it twice now"
+        in said
+    )
+    assert (
+        f"store = elmo_store.open({str(name)!r})" in said
+    )  # what comes next is said of the collection
     assert f"elmo-store report {name}\n" in said
     assert f"open({name / 'members'!s}" not in said
-    np.testing.assert_array_equal(opened(name).read(), np.concatenate([held.store.read() for held in opened(name).held()]))
+    np.testing.assert_array_equal(
+        opened(name).read(), np.concatenate([held.store.read() for held in opened(name).held()])
+    )
     assert all_faults(opened(name)) == []
 
 
 @pytest.mark.slow
 def test_the_same_command_continues_and_another_job_is_another_member(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, name = write(tmp_path / "first.txt", lines_of(0, 20)), tmp_path / "all"
 
@@ -108,7 +127,9 @@ def test_the_same_command_continues_and_another_job_is_another_member(
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE  # nothing to do
     assert "version 1, 1 member, 20 sentences" in capsys.readouterr().out
-    assert embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE
+    assert (
+        embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE
+    )
     assert [len(opened(name, version=n).version.members) for n in (1, 2)] == [1, 2]
     assert len(list((name / layout.MEMBERS).iterdir())) == 2
     assert not list(name.rglob("_work")) + list(name.rglob("_lease"))
@@ -121,7 +142,10 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
     before = sorted(name.rglob("*"))
     capsys.readouterr()
-    assert embed_into(name, tiny_model, first, "--dtype", "float32", "--start-state", "zero") == Exit.REFUSED
+    assert (
+        embed_into(name, tiny_model, first, "--dtype", "float32", "--start-state", "zero")
+        == Exit.REFUSED
+    )
     said = capsys.readouterr().err
     assert "dtype: 'float16' there, 'float32' here" in said
     assert "start state: 'warm' there, 'zero' here" in said
@@ -137,7 +161,10 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
 
 @pytest.mark.slow
 def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, name = write(tmp_path / "first.txt", lines_of(0, 20)), tmp_path / "below" / "all"
     bad = tmp_path / "bad.txt"
@@ -152,7 +179,10 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     for place in ("--into", "--output"):  # nothing written, nothing left
         with monkeypatch.context() as patch:
             patch.setattr("pipeline.jobs.embed_job._put_start", refuse)
-            assert main(["embed", first, place, str(name), "--model", str(tiny_model), "--quiet"]) == Exit.BAD_LOCATION
+            assert (
+                main(["embed", first, place, str(name), "--model", str(tiny_model), "--quiet"])
+                == Exit.BAD_LOCATION
+            )
         assert not name.parent.exists()
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.jobs.run.submit", stop)
@@ -162,7 +192,9 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     (stopped,) = (name / layout.MEMBERS).iterdir()
     assert f"members/{stopped.name}\n" in capsys.readouterr().out
     assert embed_into(name, tiny_model, str(bad), "--max-reject-rate", "0") == Exit.BAD_LOCATION
-    assert embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE  # another one
+    assert (
+        embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE
+    )  # another one
     with monkeypatch.context() as patch:  # complete, and no version has it
         patch.setattr("elmo_store.format.version.publish", refuse)
         assert embed_into(name, tiny_model, str(bad)) == Exit.BAD_LOCATION
@@ -199,17 +231,36 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
 ) -> None:
     name, ids = tmp_path / "all", tmp_path / "ids.txt"
     for number in range(2):
-        records = [{"id": f"{number}-{i}", "text": line.split()} for i, line in enumerate(lines_of(40 * number, 30))]
+        records = [
+            {"id": f"{number}-{i}", "text": line.split()}
+            for i, line in enumerate(lines_of(40 * number, 30))
+        ]
         records[7]["text"] = ["Zsecret", "w1", "w2"] if number == 0 else ["w1", "Zkept"]
         path = tmp_path / f"{number}.jsonl"
         lines = [json.dumps(record) for record in records]
-        bad = '{"id": "Zbad", "text": 8, "note": "Ysecret"}' if number == 0 else '{"id": "other", "text": 9}'
+        bad = (
+            '{"id": "Zbad", "text": 8, "note": "Ysecret"}'
+            if number == 0
+            else '{"id": "other", "text": 9}'
+        )
         lines[9:9] = ['{"id": "bad-kept", "text": 7, "note": "Ykept"}', bad]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        command = ["embed", str(path), "--into", str(name), "--model", str(tiny_model), "--quiet", "--store", "both"]
+        command = [
+            "embed",
+            str(path),
+            "--into",
+            str(name),
+            "--model",
+            str(tiny_model),
+            "--quiet",
+            "--store",
+            "both",
+        ]
         assert main([*command, "--id-field", "id", "--shard-rows", "64"]) == Exit.COMPLETE
     before = opened(name)
-    wanted = [number for number in range(len(before)) if before[number].id not in ("0-7", "0-8", "Zbad")]
+    wanted = [
+        number for number in range(len(before)) if before[number].id not in ("0-7", "0-8", "Zbad")
+    ]
     one = before.select(wanted)
     ids.write_bytes(b"\xef\xbb\xbf0-7\r\n0-8\r\nZbad\n\r\nno-such")  # as editors elsewhere write it
     capsys.readouterr()
@@ -237,8 +288,12 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
         assert any(kept in data for data in held.values())
     assert opened(name).manifest.sizes == counts
     assert all_faults(opened(name)) == []
-    assert {path.name for path in (name / layout.MEMBERS).iterdir()} == {one.name for one in opened(name).version.members}
-    assert len([path for path in untouched if path in held]) > 10  # the member that nothing was removed of
+    assert {path.name for path in (name / layout.MEMBERS).iterdir()} == {
+        one.name for one in opened(name).version.members
+    }
+    assert (
+        len([path for path in untouched if path in held]) > 10
+    )  # the member that nothing was removed of
     assert main(["compact", str(name)]) == Exit.COMPLETE
     assert opened(name).version.number == 4
     assert main(["info", str(name)]) == Exit.COMPLETE
@@ -253,7 +308,10 @@ def test_versions_that_are_kept_keep_what_was_removed(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, ids = tmp_path / "all", tmp_path / "ids.txt"
-    assert embed_into(name, tiny_model, write(tmp_path / "first.txt", lines_of(0, 20))) == Exit.COMPLETE
+    assert (
+        embed_into(name, tiny_model, write(tmp_path / "first.txt", lines_of(0, 20)))
+        == Exit.COMPLETE
+    )
     before = opened(name)
     ids.write_text("first.txt:3\n", encoding="utf-8")
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
@@ -261,7 +319,10 @@ def test_versions_that_are_kept_keep_what_was_removed(
     capsys.readouterr()
     assert main(["info", str(name), "--json"]) == Exit.COMPLETE
     facts = json.loads(capsys.readouterr().out)
-    changes = [(one["version"], one["change"], one["sentences"], one["members"]) for one in facts["versions"]]
+    changes = [
+        (one["version"], one["change"], one["sentences"], one["members"])
+        for one in facts["versions"]
+    ]
     assert changes == [(2, "remove", 19, 1), (3, "compact", 19, 1)]
     check_same(opened(name, version=2), before.select([n for n in range(20) if n != 3]))
     assert opened(name).version.number == 3
@@ -269,25 +330,48 @@ def test_versions_that_are_kept_keep_what_was_removed(
     with pytest.raises(elmo_store.errors.StoreNotFoundError):
         elmo_store.open(name, version=2)
     (tmp_path / "empty").mkdir()
-    for command in (["remove", str(tmp_path / "empty"), "--ids", str(ids)], ["compact", str(tmp_path / "empty")]):
+    for command in (
+        ["remove", str(tmp_path / "empty"), "--ids", str(ids)],
+        ["compact", str(tmp_path / "empty")],
+    ):
         assert main(command) == Exit.BAD_LOCATION
 
 
 @pytest.mark.slow
-def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_takes_a_collection(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from pipeline.explore.service import ExplorerService
 
     name, ids, weights = tmp_path / "all", tmp_path / "ids.txt", tmp_path / "w.json"
     for number, more in enumerate(((), ("--shard-rows", "128"))):
-        text = write(tmp_path / f"{number}.txt", [*lines_of(30 * number, 30), f"needle{number} here"])
+        text = write(
+            tmp_path / f"{number}.txt", [*lines_of(30 * number, 30), f"needle{number} here"]
+        )
         assert embed_into(name, tiny_model, text, *more) == Exit.COMPLETE
     ids.write_text("0.txt:30\n1.txt:3\n", encoding="utf-8")
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
     whole = opened(name)
     weights.write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.0}', encoding="utf-8")
     for command in (
-        ["convert", str(name), "--output", str(tmp_path / "converted"), "--store", "parquet", "--quiet"],
-        ["mix", str(name), "--weights", str(weights), "--output", str(tmp_path / "mixed"), "--quiet"],
+        [
+            "convert",
+            str(name),
+            "--output",
+            str(tmp_path / "converted"),
+            "--store",
+            "parquet",
+            "--quiet",
+        ],
+        [
+            "mix",
+            str(name),
+            "--weights",
+            str(weights),
+            "--output",
+            str(tmp_path / "mixed"),
+            "--quiet",
+        ],
         ["verify", str(name), "--recompute", "5", "--model", str(tiny_model), "--quiet"],
         ["verify", str(tmp_path / "converted"), "--quiet"],
         ["export", str(name), "--format", "tfhub", "--output", str(tmp_path / "x.hub")],
@@ -309,11 +393,17 @@ def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, caps
 def test_the_same_job_after_compact_brings_nothing_back(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, ids, text = tmp_path / "all", tmp_path / "ids.txt", write(tmp_path / "first.txt", lines_of(0, 20))
+    name, ids, text = (
+        tmp_path / "all",
+        tmp_path / "ids.txt",
+        write(tmp_path / "first.txt", lines_of(0, 20)),
+    )
     ids.write_text("first.txt:3\n", encoding="utf-8")
     for night in range(2):
         assert embed_into(name, tiny_model, text) == Exit.COMPLETE
-        assert main(["remove", str(name), "--ids", str(ids)]) == (Exit.BAD_LOCATION if night else Exit.COMPLETE)
+        assert main(["remove", str(name), "--ids", str(ids)]) == (
+            Exit.BAD_LOCATION if night else Exit.COMPLETE
+        )
         assert main(["compact", str(name)]) == Exit.COMPLETE
     before = sorted(name.rglob("*"))
     capsys.readouterr()
@@ -322,7 +412,9 @@ def test_the_same_job_after_compact_brings_nothing_back(
     assert "is complete already" in said
     assert f"{name}: version 3, 1 member, 19 sentences" in said
     assert sorted(name.rglob("*")) == before
-    assert embed_into(name, tiny_model, write(tmp_path / "more.txt", lines_of(20, 3))) == Exit.COMPLETE
+    assert (
+        embed_into(name, tiny_model, write(tmp_path / "more.txt", lines_of(20, 3))) == Exit.COMPLETE
+    )
     assert (opened(name).version.number, len(opened(name))) == (4, 22)
 
 
@@ -332,8 +424,14 @@ def test_verify_lists_a_member_that_is_missing_and_one_that_is_another(
 ) -> None:
     name, other = tmp_path / "all", tmp_path / "other"
     for number in range(3):
-        assert embed_into(name, tiny_model, write(tmp_path / f"{number}.txt", lines_of(9 * number, 9))) == Exit.COMPLETE
-    assert embed_into(other, tiny_model, write(tmp_path / "other.txt", lines_of(9, 9))) == Exit.COMPLETE
+        assert (
+            embed_into(name, tiny_model, write(tmp_path / f"{number}.txt", lines_of(9 * number, 9)))
+            == Exit.COMPLETE
+        )
+    assert (
+        embed_into(other, tiny_model, write(tmp_path / "other.txt", lines_of(9, 9)))
+        == Exit.COMPLETE
+    )
     first, second, _ = (Path(url) for url in opened(name).urls)
     shutil.rmtree(first)
     shutil.rmtree(second)
@@ -349,7 +447,10 @@ def test_verify_lists_a_member_that_is_missing_and_one_that_is_another(
 
 @pytest.mark.slow
 def test_what_is_wrong_is_said_of_what_was_given(
-    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text, name = write(tmp_path / "first.txt", lines_of(0, 9)), tmp_path / "all"
     assert embed_into(name, tiny_model, text) == Exit.COMPLETE
@@ -384,8 +485,12 @@ def test_what_is_wrong_is_said_of_what_was_given(
             assert "--take-over" not in said
 
 
-def test_ids_in_a_damaged_file_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    collect(str(tmp_path / "all"), [elmo_store.open(make_store(str(tmp_path / "store")).root.url())])
+def test_ids_in_a_damaged_file_are_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collect(
+        str(tmp_path / "all"), [elmo_store.open(make_store(str(tmp_path / "store")).root.url())]
+    )
     ids = tmp_path / "ids.gz"
     ids.write_bytes(gzip.compress(b"one\n" * 1000)[:-9])
     for data in (ids.read_bytes(), b"\x1f\x8b\x08" + b"\x00" * 7 + b"\xff" * 30):

@@ -19,7 +19,10 @@ from tests.pipeline.support import digests
 from tests.store.deep import all_faults
 from tests.store.support import make_store
 
-SETS: dict[str, dict[str, Any]] = {"a": {"s": [0.5, 0.25, 0.25], "gamma": 1.0}, "a_scale": {"s": [1, 0, 0], "gamma": 2.0}}
+SETS: dict[str, dict[str, Any]] = {
+    "a": {"s": [0.5, 0.25, 0.25], "gamma": 1.0},
+    "a_scale": {"s": [1, 0, 0], "gamma": 2.0},
+}
 
 
 def convert(source: Path, output: Path, *options: str) -> int:
@@ -30,35 +33,58 @@ def convert(source: Path, output: Path, *options: str) -> int:
 
 
 @pytest.mark.slow
-def test_embedded_and_converted_stores_of_int8_have_the_same_bytes(embed: Command, tiny_model: Path, tmp_path: Path) -> None:
+def test_embedded_and_converted_stores_of_int8_have_the_same_bytes(
+    embed: Command, tiny_model: Path, tmp_path: Path
+) -> None:
     assert embed(tmp_path / "float32", "--dtype", "float32") == Exit.COMPLETE
     assert embed(tmp_path / "int8", "--dtype", "int8", "--store", "both") == Exit.COMPLETE
-    assert convert(tmp_path / "float32", tmp_path / "converted", "--dtype", "int8", "--store", "both") == Exit.COMPLETE
+    assert (
+        convert(tmp_path / "float32", tmp_path / "converted", "--dtype", "int8", "--store", "both")
+        == Exit.COMPLETE
+    )
     assert digests(tmp_path / "converted") == digests(tmp_path / "int8")
     exact, store = elmo_store.open(tmp_path / "float32"), elmo_store.open(tmp_path / "int8")
     np.testing.assert_array_equal(store.read(), quantized(exact.read()).floats())
     assert store.manifest.required_features == ("int8-scale",)
     assert all_faults(elmo_store.open(tmp_path / "converted")) == []
-    verify = ["verify", str(tmp_path / "converted"), "--recompute", "20", "--model", str(tiny_model)]
+    verify = [
+        "verify",
+        str(tmp_path / "converted"),
+        "--recompute",
+        "20",
+        "--model",
+        str(tiny_model),
+    ]
     assert main(verify) == Exit.COMPLETE
 
 
-def test_int8_goes_on_as_int8_and_back_to_floats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_int8_goes_on_as_int8_and_back_to_floats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     written = make_store(str(tmp_path / "int8"), dtype="int8", store_forms=("zarr",))
     assert written.raw is not None
-    assert convert(tmp_path / "int8", tmp_path / "some", "--store", "parquet", "--states", "bwd2, x") == Exit.COMPLETE
+    assert (
+        convert(tmp_path / "int8", tmp_path / "some", "--store", "parquet", "--states", "bwd2, x")
+        == Exit.COMPLETE
+    )
     some = elmo_store.open(tmp_path / "some")
     assert (some.states, some.manifest.forms, some.is_int8) == (("x", "bwd2"), ("parquet",), True)
     np.testing.assert_array_equal(some.read_raw().values, written.raw.values[:, [0, 4]])
     np.testing.assert_array_equal(some.read_raw().scale, written.raw.scale[:, [0, 4]])
-    assert convert(tmp_path / "some", tmp_path / "floats", "--dtype", "float32", "--store", "zarr") == Exit.COMPLETE
+    assert (
+        convert(tmp_path / "some", tmp_path / "floats", "--dtype", "float32", "--store", "zarr")
+        == Exit.COMPLETE
+    )
     floats = elmo_store.open(tmp_path / "floats")
     assert (floats.is_int8, floats.manifest.required_features) == (False, ())
     np.testing.assert_array_equal(floats.read(), written.states[:, [0, 4]])
     assert [s.tokens for s in floats] == [tuple(tokens) for tokens in written.tokens]
     assert (tmp_path / "floats" / layout.rejects_part(2)).exists()
     capsys.readouterr()
-    assert convert(tmp_path / "int8", tmp_path / "floats", "--dtype", "float32", "--store", "zarr") == Exit.REFUSED
+    assert (
+        convert(tmp_path / "int8", tmp_path / "floats", "--dtype", "float32", "--store", "zarr")
+        == Exit.REFUSED
+    )
     assert "converted_from" in capsys.readouterr().err
     assert convert(tmp_path / "int8", tmp_path / "other", "--states", "fwd3") == Exit.BAD_USAGE
     assert convert(tmp_path / "int8", tmp_path / "other", "--states", "") == Exit.BAD_USAGE
@@ -68,7 +94,9 @@ def test_int8_goes_on_as_int8_and_back_to_floats(tmp_path: Path, capsys: pytest.
     assert convert(tmp_path / "nowhere", tmp_path / "other") == Exit.BAD_LOCATION
 
 
-def test_the_rest_of_a_job_that_was_followed_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_a_job_that_was_followed_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_store(str(tmp_path / "store"))
     run_to_end, attempts = derive_job.run_to_end, []
 
@@ -108,14 +136,20 @@ def test_mixes_of_int8_and_in_int8(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_part_of_a_store_in_other_numbers(tmp_path: Path) -> None:
     """`Selection.write` takes what convert takes."""
     written = make_store(str(tmp_path / "half"))
-    small = elmo_store.open(tmp_path / "half").select([6, 3]).write(tmp_path / "small", dtype="int8", store_forms=("parquet",))
+    small = (
+        elmo_store.open(tmp_path / "half")
+        .select([6, 3])
+        .write(tmp_path / "small", dtype="int8", store_forms=("parquet",))
+    )
     rows = np.concatenate([written.states[written.rows(6)], written.states[written.rows(3)]])
     raw = quantized(rows)
     np.testing.assert_array_equal(small.read(), raw.floats())
     again = small.slice(0, 1).write(tmp_path / "again", store_forms=("zarr",))
     np.testing.assert_array_equal(again.read_raw().values, raw.values[: again.n_rows])
     wide = elmo_store.open(
-        make_store(str(tmp_path / "wide"), dtype="float32", values=lambda n, s: np.full((n, s, 8), 1e6)).root.url()
+        make_store(
+            str(tmp_path / "wide"), dtype="float32", values=lambda n, s: np.full((n, s, 8), 1e6)
+        ).root.url()
     )
     with pytest.raises(ValueError, match=r"row 0 of .* holds a number that float16 can't hold"):
         wide.slice().write(tmp_path / "narrow", dtype="float16")

@@ -19,7 +19,9 @@ def test_beam_counts_tokens_shards_rejects_and_retries(
 ) -> None:
     (corpus / "bad.txt").write_bytes(b"not \xff UTF-8\n")
     output = str(tmp_path / "store")
-    options = EmbedOptions((str(corpus),), output, str(tiny_model), input_format="lines", shard_rows=64, device="cpu")
+    options = EmbedOptions(
+        (str(corpus),), output, str(tiny_model), input_format="lines", shard_rows=64, device="cpu"
+    )
     sound, failing = LocalDisk.put, {"states.zarr/states/c/0/0/0", "states.zarr/states/c/1/0/0"}
 
     def put(self: LocalDisk, rel: str, *args: object, **kwargs: object) -> str:
@@ -36,7 +38,9 @@ def test_beam_counts_tokens_shards_rejects_and_retries(
     _ = pipeline | EmbedCorpus(opened.job)
     result = pipeline.run()
     result.wait_until_finish()
-    committed = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
+    committed = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))[
+        "counters"
+    ]
     counters = {counter.key.metric.name: counter.committed for counter in committed}
     sizes = elmo_store.open(output).manifest.sizes
     assert not failing

@@ -70,11 +70,15 @@ def theirs(files: tuple[str, str]) -> Any:
     """AllenNLP's own class, with the same files."""
     wheel = os.environ.get("ELMO_STORE_ALLENNLP")
     if not wheel:
-        pytest.skip("no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP")
+        pytest.skip(
+            "no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP"
+        )
     return allennlp_elmo.original_embedder(Path(wheel)).ElmoEmbedder
 
 
-def test_layers_and_order_are_theirs(embedders: Embedders, theirs: Any, files: tuple[str, str]) -> None:
+def test_layers_and_order_are_theirs(
+    embedders: Embedders, theirs: Any, files: tuple[str, str]
+) -> None:
     """What theirs gives in its first batch; [] among others, alone, and the one without a store gives new sentences too."""
     batch = [*SENTENCES[:2], [], *SENTENCES[2:]]
     wanted = theirs(*files).embed_batch(batch)
@@ -87,14 +91,23 @@ def test_layers_and_order_are_theirs(embedders: Embedders, theirs: Any, files: t
             if sentence:  # theirs gives [3, 0, 1024] whatever the model
                 np.testing.assert_allclose(a, b, atol=3e-6, rtol=1e-5, err_msg=name)
         assert embedder.embed_sentence([]).shape == (3, 0, 32)
-        assert embedder.embed_sentence(SENTENCES[2]).tobytes() == found[3].tobytes()  # whatever was asked before
+        assert (
+            embedder.embed_sentence(SENTENCES[2]).tobytes() == found[3].tobytes()
+        )  # whatever was asked before
         ours, real = embedder.batch_to_embeddings(batch)
         assert torch.equal(real, mask)
         torch.testing.assert_close(ours, activations, atol=3e-6, rtol=1e-5)
     new = [["never", "embedded"]]
-    np.testing.assert_allclose(embedders["files"].embed_batch(new)[0], theirs(*files).embed_batch(new)[0], atol=3e-6, rtol=1e-5)
+    np.testing.assert_allclose(
+        embedders["files"].embed_batch(new)[0],
+        theirs(*files).embed_batch(new)[0],
+        atol=3e-6,
+        rtol=1e-5,
+    )
     parameters = inspect.signature(ElmoEmbedder).parameters.values()
-    assert [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY] == list(inspect.signature(theirs).parameters)
+    assert [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY] == list(
+        inspect.signature(theirs).parameters
+    )
 
 
 def test_its_indexer_gives_their_ids(embedders: Embedders) -> None:
@@ -114,12 +127,29 @@ def test_stores_and_models_agree_to_the_last_bit(embedders: Embedders) -> None:
 
 def test_other_numbers_and_views(stores: dict[bool, str], tmp_path: Path) -> None:
     """float32 of an int8 store with boundaries, of the other form, and of views, whatever stands in which place there."""
-    convert = ["convert", stores[True], "--output", str(tmp_path / "int8"), "--dtype", "int8", "--store", "parquet", "--quiet"]
+    convert = [
+        "convert",
+        stores[True],
+        "--output",
+        str(tmp_path / "int8"),
+        "--dtype",
+        "int8",
+        "--store",
+        "parquet",
+        "--quiet",
+    ]
     assert main(convert) == 0
     int8 = elmo_store.open(str(tmp_path / "int8"))
     plain = elmo_store.open(stores[False])
-    for store in (int8, int8.select([4, 2, 1, 0]), plain.slice(0, 5), elmo_store.concat([plain, plain])):
-        for found, tokens in zip(ElmoEmbedder(store=store).embed_batch(SENTENCES), SENTENCES, strict=True):
+    for store in (
+        int8,
+        int8.select([4, 2, 1, 0]),
+        plain.slice(0, 5),
+        elmo_store.concat([plain, plain]),
+    ):
+        for found, tokens in zip(
+            ElmoEmbedder(store=store).embed_batch(SENTENCES), SENTENCES, strict=True
+        ):
             layers = store.sentence(text=tokens).layers(boundaries=False)
             assert found.tobytes() == layers.swapaxes(0, 1).astype(np.float32).tobytes()
 
@@ -148,7 +178,9 @@ def test_flairs_way(embedders: Embedders, kind: str) -> None:
     ee = pickle.loads(pickle.dumps(ee))
     ee.cuda_device = -1
     ee.elmo_bilm.to(device=torch.device("cpu"))
-    ee.elmo_bilm._elmo_lstm._states = tuple(state.to("cpu") for state in ee.elmo_bilm._elmo_lstm._states)
+    ee.elmo_bilm._elmo_lstm._states = tuple(
+        state.to("cpu") for state in ee.elmo_bilm._elmo_lstm._states
+    )
     embeddings = ee.embed_batch(SENTENCES)
     for sentence, layers in zip(SENTENCES, embeddings, strict=True):
         for i in range(len(sentence)):
@@ -161,7 +193,10 @@ def test_flairs_way(embedders: Embedders, kind: str) -> None:
 def test_ukplabs_way(embedders: Embedders, kind: str) -> None:
     """Positional files; sentences through a loop; the average, and a cache by tuples of tokens that is pickled."""
     elmo = embedders[kind]
-    cache = {tuple(sentence): layers for sentence, layers in zip(SENTENCES, elmo.embed_sentences(SENTENCES), strict=True)}
+    cache = {
+        tuple(sentence): layers
+        for sentence, layers in zip(SENTENCES, elmo.embed_sentences(SENTENCES), strict=True)
+    }
     cache = pickle.loads(pickle.dumps(cache, -1))
     for sentence in SENTENCES:
         average = np.average(cache[tuple(sentence)], axis=0).astype(np.float32)
@@ -176,10 +211,14 @@ def test_kawines_way(embedders: Embedders, kind: str, tmp_path: Path) -> None:
         for number, sentence in enumerate(SENTENCES):
             embeddings = embedders[kind].embed_sentence(list(map(str, sentence)))
             file.create_dataset(str(number), embeddings.shape, dtype="float32", data=embeddings)
-        assert [file[str(i)].shape for i in range(5)] == [(3, len(sentence), 32) for sentence in SENTENCES]
+        assert [file[str(i)].shape for i in range(5)] == [
+            (3, len(sentence), 32) for sentence in SENTENCES
+        ]
 
 
-def test_cross_lingual_contextual_embs_way(embedders: Embedders, stores: dict[bool, str], files: tuple[str, str]) -> None:
+def test_cross_lingual_contextual_embs_way(
+    embedders: Embedders, stores: dict[bool, str], files: tuple[str, str]
+) -> None:
     """Lines split at spaces, empty ones too, in groups; running means of words by layer."""
 
     def lines() -> Iterator[list[str]]:
@@ -192,7 +231,9 @@ def test_cross_lingual_contextual_embs_way(embedders: Embedders, stores: dict[bo
             for sentence, layers in zip(batch, elmo.embed_batch(batch), strict=True):
                 for j, _ in enumerate(sentence):
                     for layer in range(3):
-                        anchors[layer] = anchors[layer] * (words / (words + 1)) + layers[layer, j, :] / (words + 1)
+                        anchors[layer] = anchors[layer] * (words / (words + 1)) + layers[
+                            layer, j, :
+                        ] / (words + 1)
                     words += 1
         assert words == 8
         both = np.concatenate(embedders["store"].embed_batch([SENTENCES[0], SENTENCES[1]]), axis=1)
@@ -203,7 +244,9 @@ def contents(path: Path) -> dict[str, Any]:
     """Every dataset by its name; sentence_to_index as the JSON in it."""
     with h5py.File(path, "r") as file:
         names: list[str] = []
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
         found = {name: file[name][...] for name in names if name != "sentence_to_index"}
         if "sentence_to_index" in file:
             assert file["sentence_to_index"].shape == (1,)
@@ -211,7 +254,11 @@ def contents(path: Path) -> dict[str, Any]:
         return found
 
 
-LINES = "The cat sat on the mat .\nEnd\nnaïve 東京  a/b\t</S> " + "x" * 60 + "\n The cat sat on the mat .\nDogs ran ."
+LINES = (
+    "The cat sat on the mat .\nEnd\nnaïve 東京  a/b\t</S> "
+    + "x" * 60
+    + "\n The cat sat on the mat .\nDogs ran ."
+)
 SETTINGS: list[dict[str, Any]] = [
     {"output_format": "all"},
     {"output_format": "top", "batch_size": 2},
@@ -223,8 +270,18 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_their_file(embedders: Embedders, theirs: Any, files: tuple[str, str], tmp_path: Path, settings: dict[str, Any]) -> None:
-    text = LINES.replace("\n The cat sat", "\n The cat  sat") if "use_sentence_keys" in settings else LINES
+def test_their_file(
+    embedders: Embedders,
+    theirs: Any,
+    files: tuple[str, str],
+    tmp_path: Path,
+    settings: dict[str, Any],
+) -> None:
+    text = (
+        LINES.replace("\n The cat sat", "\n The cat  sat")
+        if "use_sentence_keys" in settings
+        else LINES
+    )
     (tmp_path / "in.txt").write_text(text, encoding="utf-8")
     own = theirs(*files)
     own.elmo_bilm.register_forward_pre_hook(lambda *_: own.elmo_bilm._elmo_lstm.reset_states())
@@ -256,7 +313,12 @@ def test_the_exports_file(stores: dict[bool, str], tmp_path: Path, layers: str) 
 @pytest.mark.parametrize(
     ("lines", "settings", "error", "message"),
     [
-        (["End\n", " \n", "End\n", "\u3000\n"], {}, ValueError, r"empty lines.* at \[1, 3\]: remove"),
+        (
+            ["End\n", " \n", "End\n", "\u3000\n"],
+            {},
+            ValueError,
+            r"empty lines.* at \[1, 3\]: remove",
+        ),
         (["End\n"], {"output_format": "mean"}, ValueError, "'mean': known are all, top, average"),
         (
             ["End\n", "End\n"],
@@ -268,7 +330,12 @@ def test_the_exports_file(stores: dict[bool, str], tmp_path: Path, layers: str) 
     ],
 )
 def test_a_file_that_is_not_written(
-    embedders: Embedders, tmp_path: Path, lines: Iterable[str], settings: dict[str, Any], error: type[Exception], message: str
+    embedders: Embedders,
+    tmp_path: Path,
+    lines: Iterable[str],
+    settings: dict[str, Any],
+    error: type[Exception],
+    message: str,
 ) -> None:
     (tmp_path / "in.txt").write_text("".join(lines), encoding="utf-8")
     with (tmp_path / "in.txt").open(encoding="utf-8") as file, pytest.raises(error, match=message):
@@ -279,18 +346,25 @@ def test_a_file_that_is_not_written(
 def test_what_is_there_stays(embedders: Embedders, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("End\n")
     (tmp_path / "out.hdf5").write_bytes(b"mine")
-    with (tmp_path / "in.txt").open() as file, pytest.raises(FileExistsError, match=r"out\.hdf5 is there already"):
+    with (
+        (tmp_path / "in.txt").open() as file,
+        pytest.raises(FileExistsError, match=r"out\.hdf5 is there already"),
+    ):
         embedders["store"].embed_file(file, tmp_path / "out.hdf5")
     assert (tmp_path / "out.hdf5").read_bytes() == b"mine"
 
 
-def test_a_sentence_that_the_store_lacks(stores: dict[bool, str], embedders: Embedders, files: tuple[str, str]) -> None:
+def test_a_sentence_that_the_store_lacks(
+    stores: dict[bool, str], embedders: Embedders, files: tuple[str, str]
+) -> None:
     batch = [["never", "seen"], SENTENCES[0]]
     with pytest.raises(SentenceNotFoundError, match=r"these 2 tokens: never seen: embed it"):
         embedders["store"].embed_batch(batch)
     wanted = embedders["files"].embed_batch(batch)
     for embedder in (embedders["store and files"], ElmoEmbedder(*files, store=stores[True])):
-        assert [own.tobytes() for own in embedder.embed_batch(batch)] == [own.tobytes() for own in wanted]
+        assert [own.tobytes() for own in embedder.embed_batch(batch)] == [
+            own.tobytes() for own in wanted
+        ]
     with pytest.raises(StoreError, match="random-small is not the model of"):
         ElmoEmbedder(store=stores[False], model="random-small").embed_batch(batch)
 
@@ -307,7 +381,9 @@ def test_what_it_is_made_of(files: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="a string for a sentence"):
         ElmoEmbedder(*files).embed_sentence("a sentence")
     changed = json.loads(Path(options).read_text())
-    changed["lstm"]["cell_clip"] = 0.01  # the options that are given count, not those beside the weights
+    changed["lstm"]["cell_clip"] = (
+        0.01  # the options that are given count, not those beside the weights
+    )
     (tmp_path / "given.json").write_text(json.dumps(changed))
     shutil.copy(weights, tmp_path / "weights.hdf5")
     shutil.copy(options, tmp_path / "options.json")
@@ -320,18 +396,29 @@ def test_what_it_is_made_of(files: tuple[str, str], tmp_path: Path) -> None:
     assert warm[1].tobytes() != beside[1].tobytes()
 
 
-def test_a_gpu_by_its_number(files: tuple[str, str], embedders: Embedders, stores: dict[bool, str]) -> None:
+def test_a_gpu_by_its_number(
+    files: tuple[str, str], embedders: Embedders, stores: dict[bool, str]
+) -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="no CUDA device"):
             ElmoEmbedder(*files, 0)
-        assert ElmoEmbedder(*files, 0, store=stores[False]).embed_sentence(["End"]).shape == (3, 1, 32)  # nothing to compute
+        assert ElmoEmbedder(*files, 0, store=stores[False]).embed_sentence(["End"]).shape == (
+            3,
+            1,
+            32,
+        )  # nothing to compute
         return
     with pytest.raises(ValueError, match=r"set_device\(7\)"):
         ElmoEmbedder(*files, 7)
     activations, mask = ElmoEmbedder(*files, 0).batch_to_embeddings(SENTENCES)
     assert activations.is_cuda
     assert mask.is_cuda
-    torch.testing.assert_close(activations.cpu(), embedders["files"].batch_to_embeddings(SENTENCES)[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        activations.cpu(),
+        embedders["files"].batch_to_embeddings(SENTENCES)[0],
+        atol=1e-5,
+        rtol=1e-4,
+    )
 
 
 def test_the_published_model_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,5 +432,10 @@ def test_the_published_model_by_default(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("elmo_store.torch.bilm.loaded_model", loaded_model)
     with pytest.raises(InterruptedError):
         ElmoEmbedder()
-    assert asked == {"name": DEFAULT_WEIGHT_FILE, "options": DEFAULT_OPTIONS_FILE, "device": "cpu", "start_state": "zero"}
+    assert asked == {
+        "name": DEFAULT_WEIGHT_FILE,
+        "options": DEFAULT_OPTIONS_FILE,
+        "device": "cpu",
+        "start_state": "zero",
+    }
     assert DEFAULT_WEIGHT_FILE.replace("weights.hdf5", "options.json") == DEFAULT_OPTIONS_FILE

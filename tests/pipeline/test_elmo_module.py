@@ -25,10 +25,29 @@ from tests.pipeline.conftest import TINY, zero_stores
 from tests.store import allennlp_elmo
 from tests.store.support import make_store
 
-WORDS = ["the", "cat", "sat", "on", "mat", ",", "naïve", "dogs", "ran", "東京", "</S>", "x" * 60, "it", "."]
-SENTENCES = [[WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(1 + (i * 5) % 9)] for i in range(48)]
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    ",",
+    "naïve",
+    "dogs",
+    "ran",
+    "東京",
+    "</S>",
+    "x" * 60,
+    "it",
+    ".",
+]
+SENTENCES = [
+    [WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(1 + (i * 5) % 9)] for i in range(48)
+]
 Theirs = Callable[..., nn.Module]
-pytestmark = pytest.mark.usefixtures("one_thread")  # losses are compared: additions are made in one order
+pytestmark = pytest.mark.usefixtures(
+    "one_thread"
+)  # losses are compared: additions are made in one order
 
 Run = Callable[[nn.Module, torch.Tensor], dict[str, Any]]
 
@@ -54,10 +73,15 @@ class ZeroStartBiLM(nn.Module):
             for k, direction in enumerate(DIRECTIONS):
                 read = x.flip(0) if k else x
                 zeros = torch.zeros(TINY.n_layers, 1, p), torch.zeros(TINY.n_layers, 1, TINY.dim)
-                found = run_layers(lstm_layers(self.tensors, TINY, direction), read[:, None], *zeros, TINY.use_skip_connections)[
-                    0
+                found = run_layers(
+                    lstm_layers(self.tensors, TINY, direction),
+                    read[:, None],
+                    *zeros,
+                    TINY.use_skip_connections,
+                )[0]
+                layers[1:, i, : n + 2, k * p : (k + 1) * p] = (found.flip(1) if k else found)[
+                    :, :, 0
                 ]
-                layers[1:, i, : n + 2, k * p : (k + 1) * p] = (found.flip(1) if k else found)[:, :, 0]
         mask = torch.arange(longest)[None] < (lengths + 2)[:, None]
         return {"activations": list(layers), "mask": mask}
 
@@ -69,13 +93,17 @@ def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         return lambda n, **given: allennlp_elmo.Elmo(n, ZeroStartBiLM(), **given)
     wheel = os.environ.get("ELMO_STORE_ALLENNLP")
     if not wheel:
-        pytest.skip("no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP")
+        pytest.skip(
+            "no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP"
+        )
     folder = tmp_path_factory.mktemp("published")
     random_weights(TINY).save_hdf5(folder)
     module = allennlp_elmo.original(Path(wheel))
 
     def make(n: int, **given: Any) -> nn.Module:
-        elmo: nn.Module = module.Elmo(str(folder / "options.json"), str(folder / "weights.hdf5"), n, **given)
+        elmo: nn.Module = module.Elmo(
+            str(folder / "options.json"), str(folder / "weights.hdf5"), n, **given
+        )
         # Its LSTM carries state from batch to batch; a store's sentences start from zeros each.
         elmo.register_forward_pre_hook(lambda *_: elmo._elmo_lstm._elmo_lstm.reset_states())  # type: ignore[operator, union-attr]
         return elmo
@@ -105,11 +133,18 @@ def test_representations_and_mask_are_theirs(
     ours, own = Elmo(stores[boundaries], 2, **given).eval(), theirs(2, **given).eval()
     for batch in BATCHES:
         wanted = own(batch_to_ids([SENTENCES[i] for i in batch]))
-        for inputs in (batch, torch.tensor(batch), [SENTENCES[i] for i in batch], batch_to_ids([SENTENCES[i] for i in batch])):
+        for inputs in (
+            batch,
+            torch.tensor(batch),
+            [SENTENCES[i] for i in batch],
+            batch_to_ids([SENTENCES[i] for i in batch]),
+        ):
             found = ours(inputs)
             assert torch.equal(found["mask"], wanted["mask"])
             assert found["mask"].dtype == (1 - found["mask"]).dtype == torch.int64
-            for a, b in zip(found["elmo_representations"], wanted["elmo_representations"], strict=True):
+            for a, b in zip(
+                found["elmo_representations"], wanted["elmo_representations"], strict=True
+            ):
                 torch.testing.assert_close(a, b, atol=3e-6, rtol=1e-5)
     assert ours.get_output_dim() == 32
     assert [p.requires_grad for p in ours.parameters()] == [not given] * 8
@@ -117,21 +152,31 @@ def test_representations_and_mask_are_theirs(
 
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_norms_and_boundaries_are_theirs(theirs: Theirs, stores: dict[bool, str], keep: bool, layer_norm: bool) -> None:
+def test_norms_and_boundaries_are_theirs(
+    theirs: Theirs, stores: dict[bool, str], keep: bool, layer_norm: bool
+) -> None:
     given: dict[str, Any] = {"keep_sentence_boundaries": keep, "do_layer_norm": layer_norm}
     ours, own = Elmo(stores[True], 1, **given).eval(), theirs(1, **given).eval()
     for batch in BATCHES:
         wanted, found = own(batch_to_ids([SENTENCES[i] for i in batch])), ours(batch)
         assert torch.equal(found["mask"], wanted["mask"])
-        a, b = found["elmo_representations"][0], wanted["elmo_representations"][0]  # padding too, which the norm moves
+        a, b = (
+            found["elmo_representations"][0],
+            wanted["elmo_representations"][0],
+        )  # padding too, which the norm moves
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_it_is_made_as_theirs_is(theirs: Theirs, stores: dict[bool, str], tiny_model: Path, tmp_path: Path) -> None:
+def test_it_is_made_as_theirs_is(
+    theirs: Theirs, stores: dict[bool, str], tiny_model: Path, tmp_path: Path
+) -> None:
     """Files by their names, a vocabulary and its word ids, a dictionary of settings; with a store or computing everything."""
     random_weights(TINY).save_hdf5(tmp_path)
-    files: dict[str, Any] = {"options_file": str(tmp_path / "options.json"), "weight_file": str(tmp_path / "weights.hdf5")}
+    files: dict[str, Any] = {
+        "options_file": str(tmp_path / "options.json"),
+        "weight_file": str(tmp_path / "weights.hdf5"),
+    }
     ids = batch_to_ids([SENTENCES[i] for i in BATCHES[0]])
     vocabulary = ["", *WORDS]
     wanted = theirs(2, dropout=0).eval()(ids)
@@ -147,9 +192,16 @@ def test_it_is_made_as_theirs_is(theirs: Theirs, stores: dict[bool, str], tiny_m
         for a, b in zip(found["elmo_representations"], wanted["elmo_representations"], strict=True):
             torch.testing.assert_close(a, b, atol=3e-6, rtol=1e-5)
     kept: dict[str, Any] = {"keep_sentence_boundaries": True, "do_layer_norm": True, "dropout": 0.0}
-    a, b = (elmo.eval()(ids)["elmo_representations"][0] for elmo in (Elmo(**files, **kept), theirs(1, **kept)))
+    a, b = (
+        elmo.eval()(ids)["elmo_representations"][0]
+        for elmo in (Elmo(**files, **kept), theirs(1, **kept))
+    )
     torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
-    wrongs: list[dict[str, Any]] = [{}, {"options_file": files["options_file"]}, {**files, "model": "default"}]
+    wrongs: list[dict[str, Any]] = [
+        {},
+        {"options_file": files["options_file"]},
+        {**files, "model": "default"},
+    ]
     for wrong in wrongs:
         with pytest.raises(TypeError, match="give"):
             Elmo(**wrong)
@@ -196,7 +248,9 @@ def test_training_gives_their_losses(theirs: Theirs, stores: dict[bool, str]) ->
         return batch_to_ids([SENTENCES[i] for i in batch])
 
     wanted = losses(theirs(1), ids)
-    np.testing.assert_allclose(losses(Elmo(stores[False], 1), lambda batch: batch), wanted, rtol=1e-4)
+    np.testing.assert_allclose(
+        losses(Elmo(stores[False], 1), lambda batch: batch), wanted, rtol=1e-4
+    )
     np.testing.assert_allclose(losses(Elmo(stores[True], 1), ids), wanted, rtol=1e-4)
     assert np.mean(wanted[-8:]) < 0.8 * np.mean(wanted[:4])
 
@@ -208,7 +262,9 @@ def test_state_dicts_go_both_ways(theirs: Theirs, stores: dict[bool, str]) -> No
             if parameter.numel() == 1:
                 parameter.fill_(i + 0.5)
     ours.load_state_dict(own.state_dict())  # strict: their biLM's tensors are passed over
-    mixes = {name: value for name, value in own.state_dict().items() if name.startswith("scalar_mix_")}
+    mixes = {
+        name: value for name, value in own.state_dict().items() if name.startswith("scalar_mix_")
+    }
     assert sorted(ours.state_dict()) == sorted(mixes)
     assert len(mixes) == 8
     assert all(torch.equal(ours.state_dict()[name], value) for name, value in mixes.items())
@@ -218,7 +274,9 @@ def test_state_dicts_go_both_ways(theirs: Theirs, stores: dict[bool, str]) -> No
     assert all(name.startswith("_elmo_lstm.") for name in result.missing_keys)
     assert all(torch.equal(other.state_dict()[name], value) for name, value in mixes.items())
     inside = nn.ModuleDict({"elmo": ours})
-    inside.load_state_dict({f"elmo.{name}": value for name, value in own.state_dict().items()})  # in a task model too
+    inside.load_state_dict(
+        {f"elmo.{name}": value for name, value in own.state_dict().items()}
+    )  # in a task model too
     with pytest.raises(RuntimeError, match="no_such"):
         ours.load_state_dict({**mixes, "no_such": torch.zeros(1)})
 
@@ -231,9 +289,16 @@ def test_the_mixes_as_programs_ask_for_them(stores: dict[bool, str]) -> None:
     assert list(elmo._scalar_mixes) == [elmo.scalar_mix_0, elmo.scalar_mix_1]
     with torch.no_grad():
         elmo.scalar_mix_1.scalar_parameters[2].fill_(3.0)
-    assert sum(p.pow(2).sum() * 0.5 for mix in elmo._scalar_mixes for p in mix.scalar_parameters).item() == 4.5
+    assert (
+        sum(
+            p.pow(2).sum() * 0.5 for mix in elmo._scalar_mixes for p in mix.scalar_parameters
+        ).item()
+        == 4.5
+    )
     names = ["scalar_parameters.0", "scalar_parameters.1", "scalar_parameters.2", "gamma"]
-    assert sorted(elmo.state_dict()) == sorted(f"scalar_mix_{k}.{name}" for k in range(2) for name in names)
+    assert sorted(elmo.state_dict()) == sorted(
+        f"scalar_mix_{k}.{name}" for k in range(2) for name in names
+    )
 
     held = nn.ModuleList(elmo._scalar_mixes)
     elmo.scalar_mix_0.gamma.requires_grad = False
@@ -263,7 +328,9 @@ def test_the_bilm_as_programs_ask_for_it(theirs: Theirs, stores: dict[bool, str]
             torch.testing.assert_close(a, b, atol=3e-6, rtol=1e-5)
         mixed = ours.scalar_mix_0(found["activations"], found["mask"])
         assert mixed.shape == (*found["mask"].shape, 32)
-        torch.testing.assert_close(ours._dropout(mixed), ours(ids)["elmo_representations"][0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(
+            ours._dropout(mixed), ours(ids)["elmo_representations"][0], atol=1e-6, rtol=1e-5
+        )
         torch.testing.assert_close(mixed, own(ids)["elmo_representations"][0], atol=3e-6, rtol=1e-5)
     with pytest.raises(StoreError, match=r"rows of BOS and EOS.*--boundaries"):
         Elmo(stores[False], 1)._elmo_lstm(ids)
@@ -274,7 +341,9 @@ def test_more_dimensions_of_ids(stores: dict[bool, str]) -> None:
     ids = batch_to_ids([SENTENCES[i] for i in (3, 1, 20, 7, 2, 5)])
     flat, deep = elmo(ids), elmo(ids.view(2, 3, *ids.shape[1:]))
     assert deep["mask"].shape == (2, 3, ids.shape[1])
-    assert torch.equal(deep["elmo_representations"][0].flatten(0, 1), flat["elmo_representations"][0])
+    assert torch.equal(
+        deep["elmo_representations"][0].flatten(0, 1), flat["elmo_representations"][0]
+    )
     longer = elmo(nn.functional.pad(ids, (0, 0, 0, 4)))  # as a batch of other tasks' padding may be
     assert longer["mask"].shape == (6, ids.shape[1] + 4)
     assert not longer["mask"][:, -4:].any()
@@ -288,21 +357,33 @@ def test_a_loader_reads_for_it(stores: dict[bool, str]) -> None:
         assert torch.equal(read["elmo_representations"][0], own["elmo_representations"][0])
 
 
-def test_a_sentence_that_was_never_embedded_is_named_or_computed(stores: dict[bool, str], tiny_model: Path) -> None:
+def test_a_sentence_that_was_never_embedded_is_named_or_computed(
+    stores: dict[bool, str], tiny_model: Path
+) -> None:
     new = ["never", "seen", "naïve", "x" * 60]
     batch = [SENTENCES[3], new, [], new]
     for inputs in (batch, batch_to_ids(batch)):
-        with pytest.raises(SentenceNotFoundError, match=r"these 4 tokens: never seen naïve x+: embed it"):
+        with pytest.raises(
+            SentenceNotFoundError, match=r"these 4 tokens: never seen naïve x+: embed it"
+        ):
             Elmo(stores[False], 1)(inputs)
     for boundaries, store in stores.items():
-        elmo = Elmo(store, 1, dropout=0, keep_sentence_boundaries=boundaries, model=str(tiny_model)).eval()
+        elmo = Elmo(
+            store, 1, dropout=0, keep_sentence_boundaries=boundaries, model=str(tiny_model)
+        ).eval()
         elmo = pickle.loads(pickle.dumps(elmo))
-        wanted = allennlp_elmo.Elmo(1, ZeroStartBiLM(), dropout=0, keep_sentence_boundaries=boundaries).eval()
+        wanted = allennlp_elmo.Elmo(
+            1, ZeroStartBiLM(), dropout=0, keep_sentence_boundaries=boundaries
+        ).eval()
         whole = [SENTENCES[3], new, new]
         for inputs in (whole, batch_to_ids(whole)):
             found = elmo(inputs)["elmo_representations"][0]
-            torch.testing.assert_close(found, wanted(batch_to_ids(whole))["elmo_representations"][0], atol=3e-6, rtol=1e-5)
-        assert elmo(batch)["mask"].sum(1).tolist() == [len(one) + 2 * boundaries if one else 0 for one in batch]
+            torch.testing.assert_close(
+                found, wanted(batch_to_ids(whole))["elmo_representations"][0], atol=3e-6, rtol=1e-5
+            )
+        assert elmo(batch)["mask"].sum(1).tolist() == [
+            len(one) + 2 * boundaries if one else 0 for one in batch
+        ]
     with pytest.raises(StoreError, match=r"random-small is not the model of .*: its fingerprint"):
         Elmo(stores[False], 1, model="random-small")([new])
     cut = batch_to_ids([["é" * 30 + "x", "a" + "é" * 40]])
@@ -328,11 +409,17 @@ def test_an_empty_batch_and_one_without_tokens(stores: dict[bool, str]) -> None:
         ("a sentence", TypeError, "a list of sentences"),
         ({"index": [1]}, TypeError, "a batch has index"),
         (torch.full((1, 2, 50), 7), ValueError, "begins each with 259"),
-        (torch.cat([torch.zeros(1, 1, 50), torch.ones(1, 1, 50)], 1).long(), ValueError, "zeros between"),
+        (
+            torch.cat([torch.zeros(1, 1, 50), torch.ones(1, 1, 50)], 1).long(),
+            ValueError,
+            "zeros between",
+        ),
         ([10**6], SentenceNotFoundError, "no sentence 1000000"),
     ],
 )
-def test_inputs_of_another_kind(stores: dict[bool, str], inputs: Any, error: type[Exception], message: str) -> None:
+def test_inputs_of_another_kind(
+    stores: dict[bool, str], inputs: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         Elmo(stores[False], 1)(inputs)
 

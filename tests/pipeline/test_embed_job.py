@@ -26,9 +26,15 @@ from tests.store.sentence_readers import IGNORE_DASK, SENTENCE_READERS
 from transforms.stages import embed as embed_stage
 
 
-def expected_states(corpus: Path, model: Path, boundaries: bool) -> tuple[list[list[str]], np.ndarray[Any, Any]]:
+def expected_states(
+    corpus: Path, model: Path, boundaries: bool
+) -> tuple[list[list[str]], np.ndarray[Any, Any]]:
     """All sentences, and their states computed in one call without Beam, shards or store."""
-    lines = [line for name in ("a.txt", "b.txt") for line in (corpus / name).read_text("utf-8").split("\n")[:-1]]
+    lines = [
+        line
+        for name in ("a.txt", "b.txt")
+        for line in (corpus / name).read_text("utf-8").split("\n")[:-1]
+    ]
     sentences = [line.split(" ") if line else [] for line in lines]
     weights = BiLMWeights.load_safetensors(model)
     engine = Embedder(weights, compute_warm(weights))
@@ -52,23 +58,34 @@ def test_the_store_holds_what_the_engine_says_of_each_sentence(
 
 @pytest.mark.slow
 def test_some_of_the_states(
-    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    embed: Command,
+    corpus: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "store"
     assert embed(out, "--store", "both", "--states", "bwd2,x") == Exit.COMPLETE
-    assert "store.sentence(0)['x']  # [tokens, 16]" in capsys.readouterr().out  # no layers: no mix is offered
+    assert (
+        "store.sentence(0)['x']  # [tokens, 16]" in capsys.readouterr().out
+    )  # no layers: no mix is offered
     _, states = expected_states(corpus, tiny_model, False)
     for form in FORMS:
         store = elmo_store.open(str(out), form=form)
         assert store.states == ("x", "bwd2")  # in the model's order
         np.testing.assert_array_equal(store.read(), states[:, [0, 4]])
     assert main(["report", str(out)]) == Exit.COMPLETE
-    assert main(["verify", str(out), "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
+    assert (
+        main(["verify", str(out), "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
+    )
     assert embed(out, "--store", "both", "--states", "x,bwd2") == Exit.COMPLETE  # the same job
     assert embed(out, "--store", "both") == Exit.REFUSED
     capsys.readouterr()
     assert main(["explore", str(out)]) == Exit.BAD_LOCATION
-    assert "of the states x, bwd2 alone no layers can be made: embed with all --states" in capsys.readouterr().err
+    assert (
+        "of the states x, bwd2 alone no layers can be made: embed with all --states"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("states", ["x,fwd3", "x,x", ",", "layer1"])
@@ -96,7 +113,10 @@ def test_int8_is_refused_on_amx_before_anything_is_written(
     assert embed(tmp_path / "store", "--precision", "int8") == Exit.BAD_USAGE
     said = capsys.readouterr().err
     assert "--precision int8: this processor has AMX" in said
-    assert "use --precision bfloat16. A job started in int8 resumes on a machine that has it, or starts again" in said
+    assert (
+        "use --precision bfloat16. A job started in int8 resumes on a machine that has it, or starts again"
+        in said
+    )
     assert not (tmp_path / "store").exists()
     assert embed(tmp_path / "store", "--dry-run", "--precision", "int8") == Exit.BAD_USAGE
 
@@ -116,7 +136,10 @@ def test_the_same_command_twice_writes_the_same_bytes(made: Made, tmp_path: Path
 
 def test_bytes_do_not_depend_on_how_rows_are_cut_into_shards(made: Made, tmp_path: Path) -> None:
     assert elmo_store.open(str(made.zarr)).manifest.shard_rows == 64
-    assert made.embed(tmp_path / "two", "--shard-rows", "7", "--input-format", "lines") == Exit.COMPLETE
+    assert (
+        made.embed(tmp_path / "two", "--shard-rows", "7", "--input-format", "lines")
+        == Exit.COMPLETE
+    )
     one, two = (elmo_store.open(str(path)).read() for path in (made.zarr, tmp_path / "two"))
     np.testing.assert_array_equal(one, two)
 
@@ -129,7 +152,9 @@ def test_a_complete_store_is_left_alone(made: Made, capsys: pytest.CaptureFixtur
     assert before == {p: p.stat().st_mtime_ns for p in made.zarr.rglob("*") if p.is_file()}
 
 
-def test_another_job_is_refused_with_both_sides_shown(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_job_is_refused_with_both_sides_shown(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert made.embed(made.zarr, "--dtype", "float32", "--boundaries") == Exit.REFUSED
     said = capsys.readouterr().err
     assert "dtype: 'float16' there, 'float32' asked for" in said
@@ -162,7 +187,9 @@ def test_overwrite_removes_a_store_and_nothing_else(
     assert (mine / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_missing_input_has_an_exit_code_of_its_own(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_input_has_an_exit_code_of_its_own(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert embed(tmp_path / "store", inputs=[str(tmp_path / "nowhere")]) == Exit.BAD_LOCATION
     assert "nowhere" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
@@ -187,10 +214,15 @@ def test_a_location_of_an_unknown_kind_is_a_bad_one(
     assert capsys.readouterr().err.count("fsspec knows no protocol nosuch") == 2
 
 
-def test_an_unknown_model_is_bad_usage(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_is_bad_usage(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from pipeline.main import main
 
-    assert main(["embed", str(corpus), "--output", str(tmp_path / "s"), "--model", "no-such"]) == Exit.BAD_USAGE
+    assert (
+        main(["embed", str(corpus), "--output", str(tmp_path / "s"), "--model", "no-such"])
+        == Exit.BAD_USAGE
+    )
     assert "random-small" in capsys.readouterr().err
 
 
@@ -202,7 +234,10 @@ def test_a_corpus_without_tokens_gives_an_empty_store_and_says_why(
     assert embed(tmp_path / "store", "--store", "both") == Exit.COMPLETE
     store = elmo_store.open(str(tmp_path / "store"))
     assert (store.n_sentences, store.n_tokens) == (2, 0)
-    assert "2 sentences, 0 tokens: nothing was there to embed, the input holds none" in capsys.readouterr().out
+    assert (
+        "2 sentences, 0 tokens: nothing was there to embed, the input holds none"
+        in capsys.readouterr().out
+    )
 
 
 def broken_writer(*shards: int) -> Callable[..., Any]:
@@ -241,8 +276,13 @@ def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["cut marker", "no marker", "foreign marker", "cut shard", "changed shard", "no shard"])
-def test_what_is_damaged_is_done_again_and_nothing_else(made: Made, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    ["cut marker", "no marker", "foreign marker", "cut shard", "changed shard", "no shard"],
+)
+def test_what_is_damaged_is_done_again_and_nothing_else(
+    made: Made, tmp_path: Path, damage: str
+) -> None:
     out = tmp_path / "store"
     shutil.copytree(made.interrupted, out)
     marker, shard = out / "_shards/00001.json", out / zarr_states_shard(1)
@@ -266,7 +306,9 @@ def test_what_is_damaged_is_done_again_and_nothing_else(made: Made, tmp_path: Pa
     assert digests(out) == digests(made.zarr)
 
 
-def test_a_lost_scratch_area_is_made_again_without_computing_anew(made: Made, tmp_path: Path) -> None:
+def test_a_lost_scratch_area_is_made_again_without_computing_anew(
+    made: Made, tmp_path: Path
+) -> None:
     out = tmp_path / "store"
     shutil.copytree(made.interrupted, out)
     shutil.rmtree(out / "_work")
@@ -282,14 +324,19 @@ def stores(made: Made, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     resumed, small = folder / "resumed", folder / "small"
     shutil.copytree(made.interrupted, resumed)
     assert made.embed(resumed) == Exit.COMPLETE
-    assert main(["convert", str(resumed), "--output", str(small), "--dtype", "int8", "--quiet"]) == Exit.COMPLETE
+    assert (
+        main(["convert", str(resumed), "--output", str(small), "--dtype", "int8", "--quiet"])
+        == Exit.COMPLETE
+    )
     return [made.both, made.zarr, made.interrupted, resumed, small]
 
 
 @pytest.mark.slow
 @IGNORE_DASK
 @pytest.mark.parametrize("reader", SENTENCE_READERS)
-def test_the_folder_of_sentences_is_their_table_whatever_befell_the_store(stores: list[Path], reader: str) -> None:
+def test_the_folder_of_sentences_is_their_table_whatever_befell_the_store(
+    stores: list[Path], reader: str
+) -> None:
     store = elmo_store.open(stores[0])
     sentences = [store.sentence(i) for i in range(store.n_sentences)]
     expected = [(i, one.id, one.first_row, list(one.tokens)) for i, one in enumerate(sentences)]
@@ -297,7 +344,9 @@ def test_the_folder_of_sentences_is_their_table_whatever_befell_the_store(stores
     for folder in stores:
         for path in paths:
             table = read(str(folder / path)).select(["sentence", "id", "first_row", "tokens"])
-            assert [(*row[:3], list(row[3])) for row in zip(*table.to_pydict().values(), strict=True)] == expected
+            assert [
+                (*row[:3], list(row[3])) for row in zip(*table.to_pydict().values(), strict=True)
+            ] == expected
 
 
 def test_start_states_differ_and_are_recorded_by_value_and_hash(made: Made, tmp_path: Path) -> None:
@@ -310,7 +359,9 @@ def test_start_states_differ_and_are_recorded_by_value_and_hash(made: Made, tmp_
     np.testing.assert_array_equal(warm.read("x"), zero.read("x"))  # no recurrence in it
 
 
-def test_a_changed_start_state_stops_the_workers(made: Made, tmp_path: Path, tiny_model: Path) -> None:
+def test_a_changed_start_state_stops_the_workers(
+    made: Made, tmp_path: Path, tiny_model: Path
+) -> None:
     from model.start_state import StartState
 
     out = tmp_path / "store"
@@ -324,7 +375,9 @@ def test_a_changed_start_state_stops_the_workers(made: Made, tmp_path: Path, tin
     assert elmo_store.open(str(out)).manifest.start_state.sha256 == compute_warm(weights).sha256
 
 
-def test_a_model_that_was_changed_in_the_store_stops_the_workers(tmp_path: Path, tiny_model: Path) -> None:
+def test_a_model_that_was_changed_in_the_store_stops_the_workers(
+    tmp_path: Path, tiny_model: Path
+) -> None:
     root = Root(tmp_path)
     root.put("_work/model.safetensors", tiny_model.read_bytes())
     with pytest.raises(embed_stage.WorkerError, match="was started with sha256:0000"):
@@ -342,7 +395,12 @@ def test_the_three_lines_of_python_in_the_summary_really_run(
     assert (quiet.out, quiet.err) == ("", "")
     assert embed(tmp_path / "store") == Exit.COMPLETE
     said = capsys.readouterr().out
-    lines = [line.strip() for line in said[said.index("next, in Python:") : said.index("or look at it:")].splitlines()[1:]]
+    lines = [
+        line.strip()
+        for line in said[
+            said.index("next, in Python:") : said.index("or look at it:")
+        ].splitlines()[1:]
+    ]
     assert len(lines) == 3
     exec("\n".join(lines), {})
     assert "60 sentences" in said

@@ -45,7 +45,9 @@ COMMANDS = [
 def imported(commands: list[list[str]]) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
     given = [sys.executable, "-c", PROBE, json.dumps(commands)]
-    done = subprocess.run(given, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        given, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
     return [line for line in done.stdout.splitlines() if line.startswith("IMPORTED ")]
 
 
@@ -55,7 +57,9 @@ def test_help_and_bad_paths_import_nothing_large() -> None:
 
 
 def test_commands_that_look_at_a_store_need_neither_pytorch_nor_beam(made: Made) -> None:
-    lines = imported([[*command, str(made.zarr)] for command in (["info"], ["verify"], ["watch", "--once"])])
+    lines = imported(
+        [[*command, str(made.zarr)] for command in (["info"], ["verify"], ["watch", "--once"])]
+    )
     assert [line[:11] for line in lines] == ["IMPORTED 0 "] * 3
     assert not [name for name in ("torch", "apache_beam") if repr(name) in lines[-1]]
 
@@ -63,20 +67,27 @@ def test_commands_that_look_at_a_store_need_neither_pytorch_nor_beam(made: Made)
 @pytest.mark.slow
 def test_a_stray_module_first_on_the_path_is_not_taken_for_ours(tmp_path: Path) -> None:
     for name in ("model", "pipeline", "transforms"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
+        (tmp_path / f"{name}.py").write_text(
+            "raise SystemExit('a stray module was imported')\n", encoding="utf-8"
+        )
     paths = os.pathsep.join([str(tmp_path), OUR_FOLDER])
     done = run_command("models", cwd=tmp_path, env={"PYTHONPATH": paths, "PYTHONSAFEPATH": ""})
     assert "random-small" in done.stdout, done.stderr
 
 
-def test_our_folder_goes_before_everything_but_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_folder_goes_before_everything_but_the_standard_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     standard = sysconfig.get_path("stdlib")
     own = [standard, f"{standard}/lib-dynload"]
     path = ["", "/their/folder", *own, "/lib", OUR_FOLDER]
     environment = {"PYTHONPATH": os.pathsep.join(["/their/folder", OUR_FOLDER])}
     put_ours_first(path, environment)
     assert path == [*own, OUR_FOLDER, "", "/their/folder", "/lib"]
-    assert environment == {"PYTHONPATH": os.pathsep.join([OUR_FOLDER, "/their/folder"]), "PYTHONSAFEPATH": "1"}
+    assert environment == {
+        "PYTHONPATH": os.pathsep.join([OUR_FOLDER, "/their/folder"]),
+        "PYTHONSAFEPATH": "1",
+    }
     monkeypatch.setattr(site, "getsitepackages", lambda: [OUR_FOLDER])
     installed: dict[str, str] = {}
     put_ours_first(path, installed)
@@ -90,8 +101,12 @@ def test_a_package_beside_ours_takes_no_name_of_the_standard_library(tmp_path: P
     user.mkdir()
     for name in ("elmo_store", "model", "transforms", "pipeline", "deploy"):
         (beside / name).symlink_to(Path(OUR_FOLDER) / name)
-    (beside / "colorsys.py").write_text("raise SystemExit('a backport was imported')\n", encoding="utf-8")
-    (user / "model.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
+    (beside / "colorsys.py").write_text(
+        "raise SystemExit('a backport was imported')\n", encoding="utf-8"
+    )
+    (user / "model.py").write_text(
+        "raise SystemExit('a stray module was imported')\n", encoding="utf-8"
+    )
     probe = (
         "import elmo_store.own_packages as own, site, sys, os\n"
         "own.OUR_FOLDER = sys.argv[1]\n"
@@ -102,14 +117,20 @@ def test_a_package_beside_ours_takes_no_name_of_the_standard_library(tmp_path: P
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(user), OUR_FOLDER])}
     run = [sys.executable, "-P", "-c", probe, str(beside)]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        run, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
     standard, ours, inherited = done.stdout.split()
     assert standard.startswith(sysconfig.get_path("stdlib"))
     assert ours.startswith(str(beside))
-    assert str(beside) not in inherited.split(os.pathsep)  # a child would have it before its standard library
+    assert str(beside) not in inherited.split(
+        os.pathsep
+    )  # a child would have it before its standard library
 
 
-@pytest.mark.parametrize(("module", "extra"), [("torch", "embed"), ("matplotlib", "plot"), ("s3fs", "s3")])
+@pytest.mark.parametrize(
+    ("module", "extra"), [("torch", "embed"), ("matplotlib", "plot"), ("s3fs", "s3")]
+)
 def test_a_missing_package_is_named_with_its_extra(
     module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,24 +149,37 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_every_extra_that_is_named_exists(repo_dir: Path) -> None:
     import tomllib
 
-    declared = tomllib.loads((repo_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    declared = tomllib.loads((repo_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     assert set(EXTRAS.values()) <= set(declared) | {"embed", "explore"}
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["embed", "--help"], 0), (["info", "no/such/store"], 3), (["nonsense"], 2)])
-def test_the_command_ends_at_once_with_its_code_and_all_it_said(arguments: list[str], code: int) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["embed", "--help"], 0), (["info", "no/such/store"], 3), (["nonsense"], 2)],
+)
+def test_the_command_ends_at_once_with_its_code_and_all_it_said(
+    arguments: list[str], code: int
+) -> None:
     """It doesn't take the interpreter apart, but says what it has to and does what was asked for at exit."""
     probe = "import atexit, sys\nfrom elmo_store.__main__ import command\natexit.register(print, 'asked for at exit')\ncommand()"
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
     run = [sys.executable, "-c", probe, *arguments]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        run, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == code
     assert done.stdout.endswith("asked for at exit\n")
     assert len(done.stdout + done.stderr) > 60
 
 
 @pytest.mark.parametrize(
-    ("start", "module"), [("worker", "deploy.cluster.boot"), ("local_worker", "apache_beam.runners.worker.sdk_worker_main")]
+    ("start", "module"),
+    [
+        ("worker", "deploy.cluster.boot"),
+        ("local_worker", "apache_beam.runners.worker.sdk_worker_main"),
+    ],
 )
 def test_a_worker_ends_at_once_whatever_its_threads_compute(start: str, module: str) -> None:
     """One that computes while the interpreter is taken apart would abort the process: "terminate called …"."""
@@ -158,6 +192,11 @@ def test_a_worker_ends_at_once_whatever_its_threads_compute(start: str, module: 
     )
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
     done = subprocess.run(
-        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", probe],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -14,7 +14,12 @@ import torch
 from elmo_store.mixing.weights import read_weight_sets
 from pipeline.main import main
 
-TAGS = {"the": ("DET", "B-NP"), "cat": ("NOUN", "I-NP"), "ran": ("VERB", "B-VP"), ".": ("PUNCT", "O")}
+TAGS = {
+    "the": ("DET", "B-NP"),
+    "cat": ("NOUN", "I-NP"),
+    "ran": ("VERB", "B-VP"),
+    ".": ("PUNCT", "O"),
+}
 SIDES = {"train": 40, "test": 12}
 Stores = list[str]
 
@@ -25,11 +30,22 @@ def stores(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Stores
     folder = tmp_path_factory.mktemp("tagged")
     for side, n in SIDES.items():
         random = np.random.default_rng(n)
-        sentences = [random.choice(list(TAGS), size=int(random.integers(1, 7))).tolist() for _ in range(n)]
-        lines = ("".join("\t".join((word, *TAGS[word])) + "\n" for word in words) + "\n" for words in sentences)
+        sentences = [
+            random.choice(list(TAGS), size=int(random.integers(1, 7))).tolist() for _ in range(n)
+        ]
+        lines = (
+            "".join("\t".join((word, *TAGS[word])) + "\n" for word in words) + "\n"
+            for words in sentences
+        )
         (folder / f"{side}.conll").write_text("".join(lines), encoding="utf-8")
         fields = ["--input-format", "conll", "--keep-fields", "2=upos,3=chunk"]
-        places = [str(folder / f"{side}.conll"), "--output", str(folder / side), "--model", str(tiny_model)]
+        places = [
+            str(folder / f"{side}.conll"),
+            "--output",
+            str(folder / side),
+            "--model",
+            str(tiny_model),
+        ]
         assert main(["embed", *places, *fields, "--quiet"]) == 0
     return [f"--train={folder / 'train'}", f"--test={folder / 'test'}", "--epochs=2"]
 
@@ -74,10 +90,17 @@ def test_every_feature_is_probed_and_drawn(
     given = [*stores, "--label", "chunk", "--seeds", "2"]
     run(probe, monkeypatch, *given, "--features", ",".join(names), "--plot", str(picture))
     printed = capsys.readouterr().out
-    assert re.findall(r"^\| (.+?) \| [\d.]+(?: ± [\d.]+)? \|$", printed, re.MULTILINE) == ["most frequent", *names]
+    assert re.findall(r"^\| (.+?) \| [\d.]+(?: ± [\d.]+)? \|$", printed, re.MULTILINE) == [
+        "most frequent",
+        *names,
+    ]
     assert "| most frequent | 100.00 |" in printed  # each word has one label in this language
-    assert sum(map(float, re.findall(r"^s of .*: ([\d.]+) ±", printed, re.MULTILINE))) == pytest.approx(1, abs=2e-3)
-    assert "learned s of the mix" in picture.read_text(encoding="utf-8")  # Matplotlib leaves each text as a comment
+    assert sum(
+        map(float, re.findall(r"^s of .*: ([\d.]+) ±", printed, re.MULTILINE))
+    ) == pytest.approx(1, abs=2e-3)
+    assert "learned s of the mix" in picture.read_text(
+        encoding="utf-8"
+    )  # Matplotlib leaves each text as a comment
 
 
 def test_a_probe_learns_what_its_feature_says_and_no_more(example: dict[str, ModuleType]) -> None:
@@ -90,7 +113,9 @@ def test_a_probe_learns_what_its_feature_says_and_no_more(example: dict[str, Mod
         model = probe.Probe(n_layers, p, 2, feature).eval()
         learned = {key for key, weight in model.named_parameters() if weight.requires_grad}
         assert ("mixes.input.gamma" in learned) == ("mix" in feature.inputs)
-        assert ("mixes.input.scalar_parameters.0" in learned) == ("mix" in feature.inputs and feature.w is None)
+        assert ("mixes.input.scalar_parameters.0" in learned) == (
+            "mix" in feature.inputs and feature.w is None
+        )
         scores = model({"states": states, "mask": mask})
         assert scores.shape == (2, 5, 2)
         shorter = model({"states": states[1:, :3], "mask": mask[1:, :3]})
@@ -107,12 +132,25 @@ def test_a_probe_learns_what_its_feature_says_and_no_more(example: dict[str, Mod
     [
         *itertools.product(("tagger", "probe_layers"), (["--train=nowhere"],), ("nowhere",)),
         ("tagger", ["--label=lemma"], "lemma"),
-        ("tagger", ["--label=id"], "the field id of sentence 0 is '.*', not a label for each of its rows"),
-        ("probe_layers", ["--label=upos", "--features=top"], "no top; there are x, layer 1, layer 2, average, mix"),
+        (
+            "tagger",
+            ["--label=id"],
+            "the field id of sentence 0 is '.*', not a label for each of its rows",
+        ),
+        (
+            "probe_layers",
+            ["--label=upos", "--features=top"],
+            "no top; there are x, layer 1, layer 2, average, mix",
+        ),
     ],
 )
 def test_what_an_example_can_not_use_is_named_in_a_line(
-    name: str, change: list[str], said: str, example: dict[str, ModuleType], stores: Stores, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    change: list[str],
+    said: str,
+    example: dict[str, ModuleType],
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(SystemExit, match=said) as ended:
         run(example[name], monkeypatch, *stores, *change)

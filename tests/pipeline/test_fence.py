@@ -54,13 +54,17 @@ def embed(made: Made) -> Command:
 
 
 def held_elsewhere(out: Path, run: str = "theirs") -> None:
-    acquire(Root(out), Lease(run, "them@there", Process("another machine", 1, "1"), 4e9, 900.0, True))
+    acquire(
+        Root(out), Lease(run, "them@there", Process("another machine", 1, "1"), 4e9, 900.0, True)
+    )
 
 
 @pytest.fixture
 def everything(out: Path) -> Any:
     """Every byte of the output, at the beginning of the test and whenever it is asked for."""
-    return lambda: {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
+    return lambda: {
+        str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()
+    }
 
 
 @pytest.fixture
@@ -70,13 +74,20 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("options", [(), ("--overwrite",)])
 def test_a_second_run_is_refused_while_the_first_lives(
-    made: Made, embed: Command, out: Path, everything: Any, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    made: Made,
+    embed: Command,
+    out: Path,
+    everything: Any,
+    options: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copytree(made.zarr, out)
     manifest = json.loads((out / MANIFEST).read_text())
     manifest["complete"] = False  # as it is while the first one works
     manifest.pop("sha256")
-    (out / MANIFEST).write_text(json.dumps(manifest | {"sha256": elmo_store.format.manifest.own_sha256(manifest)}))
+    (out / MANIFEST).write_text(
+        json.dumps(manifest | {"sha256": elmo_store.format.manifest.own_sha256(manifest)})
+    )
     held_elsewhere(out)
     before = everything()
     capsys.readouterr()
@@ -103,7 +114,9 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
 
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.shard == 2:
-            Root(out).put_json(LEASE, asdict(Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True)))
+            Root(out).put_json(
+                LEASE, asdict(Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True))
+            )
             monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
@@ -151,7 +164,9 @@ def run_of_a_job(made: Made, out: Path, monkeypatch: pytest.MonkeyPatch) -> Root
     """The workers' root of a run whose shards are all written, its lease held, nothing finished."""
     shutil.copytree(made.interrupted, out)
     root = owned(Root(out), Root(out).get_json(START)["run"])
-    Root(out).put_json(LEASE, asdict(Lease.of_this_process(run_name(root), local=True, patience_seconds=9.0)))
+    Root(out).put_json(
+        LEASE, asdict(Lease.of_this_process(run_name(root), local=True, patience_seconds=9.0))
+    )
     monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
     return root
 
@@ -167,7 +182,9 @@ def finish(root: Root) -> None:
     finish_stage.finish_job([check(task, root) for task in check_tasks([Outcome()], root)], root)
 
 
-def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: Root, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_copy_of_the_plan_changes_nothing(
+    run_of_a_job: Root, everything: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = run_of_a_job
     before = everything()
     again = list(plan_stage.plan_job([0], root, read_settings(), 4, 1, False))
@@ -186,27 +203,35 @@ def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: Root, everything:
     store = elmo_store.open(root.url())
     assert store.manifest.complete
     store.verify()
-    assert [late.tag for late in plan_stage.plan_job([0], root, read_settings(), 4, 1, False)] == [plan_stage.BEGUN]
+    assert [late.tag for late in plan_stage.plan_job([0], root, read_settings(), 4, 1, False)] == [
+        plan_stage.BEGUN
+    ]
     finish(Root(root.url()))  # a second copy of the last stage, too
     store.verify()
 
 
 def test_a_late_look_for_what_is_done_removes_no_marker(run_of_a_job: Root) -> None:
     root = run_of_a_job
-    tasks = [ShardTask(shard, 64 * shard, 64, (("", PartRange(0, 0, 1, 0, 1)),)) for shard in range(4)]
+    tasks = [
+        ShardTask(shard, 64 * shard, 64, (("", PartRange(0, 0, 1, 0, 1)),)) for shard in range(4)
+    ]
     root.put(zarr_states_shard(1), b"half")  # the worker of shard 1 is just writing it
     before = [root.get(shard_marker(shard)) for shard in range(4)]
     assert [[task.shard for task in batch] for batch in left_to_do(tasks, root, 8)] == [[1]]
     assert [root.get(shard_marker(shard)) for shard in range(4)] == before
 
 
-def test_a_put_that_came_after_the_fence_is_found_at_the_end(made: Made, run_of_a_job: Root, embed: Command, out: Path) -> None:
+def test_a_put_that_came_after_the_fence_is_found_at_the_end(
+    made: Made, run_of_a_job: Root, embed: Command, out: Path
+) -> None:
     """An old worker looked, slept, and put its own object of the very size over the new one's: sizes are equal."""
     root = run_of_a_job
     data = np.frombuffer(root.get(zarr_states_shard(1)), np.uint8).copy()
     data[7] ^= 1
     Root(out).put(zarr_states_shard(1), data.tobytes())
-    with pytest.raises(IncompleteJobError, match=r"1 of \d+ shards are not in the store as their markers say \(1\)"):
+    with pytest.raises(
+        IncompleteJobError, match=r"1 of \d+ shards are not in the store as their markers say \(1\)"
+    ):
         finish(root)
     assert not read_manifest(root).complete
     run_of(root).release()  # type: ignore[union-attr]
@@ -215,12 +240,19 @@ def test_a_put_that_came_after_the_fence_is_found_at_the_end(made: Made, run_of_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rel", ["sentences/part-00000.parquet", "indexes/ids/00000.parquet", "states.zarr/sentence_start/c/0"])
-def test_parts_that_someone_else_put_are_made_again(run_of_a_job: Root, embed: Command, out: Path, rel: str) -> None:
+@pytest.mark.parametrize(
+    "rel",
+    ["sentences/part-00000.parquet", "indexes/ids/00000.parquet", "states.zarr/sentence_start/c/0"],
+)
+def test_parts_that_someone_else_put_are_made_again(
+    run_of_a_job: Root, embed: Command, out: Path, rel: str
+) -> None:
     data = bytearray(run_of_a_job.get(rel))
     data[9] ^= 1
     Root(out).put(rel, data)
-    with pytest.raises(IncompleteJobError, match=r"_(parts|ids)/00000 are not in the store as their markers say"):
+    with pytest.raises(
+        IncompleteJobError, match=r"_(parts|ids)/00000 are not in the store as their markers say"
+    ):
         finish(run_of_a_job)
     run_of(run_of_a_job).release()  # type: ignore[union-attr]
     assert embed(out) == Exit.COMPLETE
@@ -228,10 +260,22 @@ def test_parts_that_someone_else_put_are_made_again(run_of_a_job: Root, embed: C
 
 
 def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: Root, out: Path) -> None:
-    old = ["sentences/part-00007.parquet", "rejects/part-00000.jsonl", "_parts/00003.json", "_ids/00009.json"]
-    for rel in [*old, "indexes/ids/00005.parquet", "states.zarr/sentence_start/c/5", "sentences/mine.txt"]:
+    old = [
+        "sentences/part-00007.parquet",
+        "rejects/part-00000.jsonl",
+        "_parts/00003.json",
+        "_ids/00009.json",
+    ]
+    for rel in [
+        *old,
+        "indexes/ids/00005.parquet",
+        "states.zarr/sentence_start/c/5",
+        "sentences/mine.txt",
+    ]:
         Root(out).put(rel, b"old")
-    Root(out).put_json(PLAN, {**Root(out).get_json(PLAN), "resumed": True})  # only then is there an earlier plan
+    Root(out).put_json(
+        PLAN, {**Root(out).get_json(PLAN), "resumed": True}
+    )  # only then is there an earlier plan
     finish(run_of_a_job)
     store = elmo_store.open(str(out))
     assert (out / "sentences" / "mine.txt").read_bytes() == b"old"
@@ -268,11 +312,15 @@ def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: Root) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(made: Made, embed: Command, out: Path) -> None:
+def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(
+    made: Made, embed: Command, out: Path
+) -> None:
     shutil.copytree(made.zarr, out)
     for lease in (
         None,
-        Lease("dead", "me@here", replace(Process.here(), pid=2**22 + 1), time.time(), 45.0, True),  # no process has such a number
+        Lease(
+            "dead", "me@here", replace(Process.here(), pid=2**22 + 1), time.time(), 45.0, True
+        ),  # no process has such a number
         Lease("long ago", "them@there", Process("another machine", 1, "1"), 1e9, 45.0, False),
     ):
         for name in ("tasks.jsonl", "parts/00000.parquet"):
@@ -289,9 +337,13 @@ def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(made: M
     assert (out / WORK / "tasks.jsonl").exists()
 
 
-def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: Root) -> None:
+def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(
+    run_of_a_job: Root,
+) -> None:
     failed = Outcome(errors=("shard 3, writing: OSError: reset",))
-    finish_stage.finish_job([check(task, run_of_a_job) for task in check_tasks([failed], run_of_a_job)], run_of_a_job)
+    finish_stage.finish_job(
+        [check(task, run_of_a_job) for task in check_tasks([failed], run_of_a_job)], run_of_a_job
+    )
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
 
 
@@ -302,7 +354,9 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_asked_for_su
     finish(run_of_a_job)
     complete = read_manifest(Root(out))
     with pytest.raises(JobMismatchError, match="device"):
-        is_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "cuda"}), [])
+        is_same_job(
+            Root(out), complete, replace(complete, job={**complete.job, "device": "cuda"}), []
+        )
     capsys.readouterr()
     assert main(["info", str(out)]) == Exit.COMPLETE
     assert "computed in float32 on cpu\n" in capsys.readouterr().out
@@ -310,14 +364,24 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_asked_for_su
     asked = replace(there, job={**there.job, "device": "cuda"})
     whole, half = "cuda NVIDIA A100, 64 lanes", "cuda NVIDIA A100, 32 lanes"
     halved = finish_stage.with_cards(asked, [whole, half])
-    assert (halved.job["device"], halved.job["gpu"]) == ("cuda", "NVIDIA A100, 32 lanes; NVIDIA A100, 64 lanes")
+    assert (halved.job["device"], halved.job["gpu"]) == (
+        "cuda",
+        "NVIDIA A100, 32 lanes; NVIDIA A100, 64 lanes",
+    )
     is_same_job(Root(out), replace(halved, complete=True), asked, [])
 
 
 @pytest.mark.slow
 def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> None:
     assert embed(out, "--store", "both") == Exit.COMPLETE
-    mine = ["notes.txt", "sentences/notes.txt", "states/part-x.parquet", "states.zarr/mine/c.txt", "plots/a.png", "_shards/x"]
+    mine = [
+        "notes.txt",
+        "sentences/notes.txt",
+        "states/part-x.parquet",
+        "states.zarr/mine/c.txt",
+        "plots/a.png",
+        "_shards/x",
+    ]
     for name in mine:
         path = out / name
         path.parent.mkdir(exist_ok=True)
@@ -326,15 +390,26 @@ def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> 
     for old in (*parts, "indexes/ids/00099.parquet", "_shards/00099.json", "report.html"):
         (out / old).parent.mkdir(exist_ok=True)
         (out / old).write_bytes(b"of a larger store that stood here before")
-    assert embed(out, "--overwrite", "--store", "zarr", "--shard-rows", "128", "--input-format", "lines") == Exit.COMPLETE
+    assert (
+        embed(
+            out, "--overwrite", "--store", "zarr", "--shard-rows", "128", "--input-format", "lines"
+        )
+        == Exit.COMPLETE
+    )
     assert [name for name in mine if (out / name).read_bytes() != b"mine"] == []
     left = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} - set(mine)
-    assert not {name for name in left if name.startswith("states/") or "99" in name or name == "report.html"}
+    assert not {
+        name for name in left if name.startswith("states/") or "99" in name or name == "report.html"
+    }
     assert read_manifest(Root(out)).complete
 
 
 def test_overwrite_that_may_not_remove_says_so(
-    made: Made, embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Made,
+    embed: Command,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copytree(made.zarr, out)
 
@@ -347,7 +422,9 @@ def test_overwrite_that_may_not_remove_says_so(
     assert "can't be" in capsys.readouterr().err
 
 
-def test_overwrite_removes_nothing_while_a_look_of_an_ended_run_may_count(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwrite_removes_nothing_while_a_look_of_an_ended_run_may_count(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its lease is given back, but a worker of it may have looked just before: what it puts by then is removed with the rest."""
     root, late, slept = Root("memory://overwritten"), "states.zarr/states/c/99/0/0", 0.0
     for rel in Root(made.zarr).list():
@@ -378,7 +455,12 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
 
     def taken_over(*_: Any) -> None:
         monkeypatch.undo()
-        acquire(theirs, Lease.of_this_process("second", local=True, patience_seconds=9.0), take_over=True, sleep=lambda _: None)
+        acquire(
+            theirs,
+            Lease.of_this_process("second", local=True, patience_seconds=9.0),
+            take_over=True,
+            sleep=lambda _: None,
+        )
         theirs.put("states/part-00000.parquet", b"by the second")
         time.sleep(0.1)  # longer than a look at the lease counts
         monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.05)
@@ -411,7 +493,9 @@ def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Monk
     """What the new run removed at its end, such as the scratch area, does not come back."""
     monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 1e9)
     root = owned(Root(tmp_path / "store"), "first")
-    acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
+    acquire(
+        Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0)
+    )
     root.put(MANIFEST, b"{}")
     sound = local_disk._write_in_folder
 

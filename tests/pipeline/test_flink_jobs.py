@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from elmo_store.storage import failures
-from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, Lease, acquire, launcher_is_gone, put_heartbeat, read_lease
+from elmo_store.storage.lease import (
+    LAUNCHER_HEARTBEAT,
+    LEASE,
+    Lease,
+    acquire,
+    launcher_is_gone,
+    put_heartbeat,
+    read_lease,
+)
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.jobs.output import LeaseTerms, adopted, take_lease
@@ -39,7 +47,10 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         job = {"jid": "a1", "name": "NAME", "state": self.server.state}
-        answers = {"/jobs/overview": {"jobs": [job]}, "/jobs/a1/exceptions": {"root-exception": "no slot"}}
+        answers = {
+            "/jobs/overview": {"jobs": [job]},
+            "/jobs/a1/exceptions": {"root-exception": "no slot"},
+        }
         self.answer(answers[self.path])
 
     def do_PATCH(self) -> None:
@@ -65,7 +76,9 @@ def flink() -> Iterator[Flink]:
         server.shutdown()
 
 
-def test_a_job_is_shown_and_cancelled_while_it_runs(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_shown_and_cancelled_while_it_runs(
+    flink: Flink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert page_of(flink.master, "NAME_uuid") == f"{flink.master}/#/job/running/a1/overview"
     monkeypatch.setattr(rest, "LIST_SECONDS", 0.0)
     assert page_of(flink.master, "OTHER_uuid") == f"{flink.master}/#/overview"
@@ -83,13 +96,21 @@ def of_a_dead_command(root: Root, flink: Flink) -> LeaseTerms:
         launcher.kill()
     run = Lease.of_this_process("before", local=False, patience_seconds=60.0)
     acquire(root, replace(run, process=process))
-    put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", f"{flink.master}{PAGES}job/running/a1/overview")
+    put_heartbeat(
+        root,
+        LAUNCHER_HEARTBEAT,
+        "before",
+        "NAME_uuid",
+        f"{flink.master}{PAGES}job/running/a1/overview",
+    )
     return LeaseTerms(local=False, alone=False, waits=True, take_over=False, flink=flink.master)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ours", [True, False])
-def test_only_a_job_on_the_flink_that_the_command_names_is_cancelled(ours: bool, flink: Flink, tmp_path: Path) -> None:
+def test_only_a_job_on_the_flink_that_the_command_names_is_cancelled(
+    ours: bool, flink: Flink, tmp_path: Path
+) -> None:
     """What an output says may come from anybody: no address of it is asked anything."""
     root = Root(tmp_path / "out")
     terms = replace(of_a_dead_command(root, flink), take_over=True)
@@ -122,18 +143,27 @@ def test_a_job_of_a_command_that_lives_is_not_followed(flink: Flink, tmp_path: P
     assert read_lease(root) is not None
 
 
-def test_a_launcher_of_another_machine_is_gone_when_its_heartbeat_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_launcher_of_another_machine_is_gone_when_its_heartbeat_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
     root = Root(tmp_path / "out")
     here = Process.here()
-    lease = replace(Lease.of_this_process("a", local=False, patience_seconds=60.0), process=replace(here, machine="another"))
+    lease = replace(
+        Lease.of_this_process("a", local=False, patience_seconds=60.0),
+        process=replace(here, machine="another"),
+    )
     waits: list[float] = []
     put_heartbeat(root, LAUNCHER_HEARTBEAT, "a")
     assert launcher_is_gone(root, lease, sleep=waits.append)
     assert sum(waits) == 30.0
-    assert not launcher_is_gone(root, lease, sleep=lambda _: put_heartbeat(root, LAUNCHER_HEARTBEAT, "a"))
+    assert not launcher_is_gone(
+        root, lease, sleep=lambda _: put_heartbeat(root, LAUNCHER_HEARTBEAT, "a")
+    )
 
 
-def test_what_flink_says_of_a_jobs_failure_is_raised(flink: Flink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_flink_says_of_a_jobs_failure_is_raised(
+    flink: Flink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rest, "LIST_SECONDS", 0.0)
     flink.state = "FAILED"
     with pytest.raises(RuntimeError, match="no slot"):
@@ -145,5 +175,7 @@ def test_what_flink_says_of_a_jobs_failure_is_raised(flink: Flink, monkeypatch: 
 
 def test_a_job_manager_that_is_lost_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "DEADLINE_SECONDS", 1.0)
-    with pytest.raises(RuntimeError, match=r"no Flink answers at http://127\.0\.0\.1:1 .*: its JobManager is lost"):
+    with pytest.raises(
+        RuntimeError, match=r"no Flink answers at http://127\.0\.0\.1:1 .*: its JobManager is lost"
+    ):
         follow("http://127.0.0.1:1", "NAME_uuid")

@@ -27,16 +27,27 @@ pytestmark = pytest.mark.slow
 def test_a_job_from_and_to_gs_is_the_same_as_on_disk(
     embed: Command, corpus: Path, gcs: dict[str, object], tmp_path: Path, tiny_model: Path
 ) -> None:
-    check_a_job_from_and_to(f"gs://elmo/{tmp_path.name}", gcs, embed, corpus, tmp_path / "local", tiny_model)
+    check_a_job_from_and_to(
+        f"gs://elmo/{tmp_path.name}", gcs, embed, corpus, tmp_path / "local", tiny_model
+    )
 
 
 def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
-    embed: Command, gcs: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    embed: Command,
+    gcs: dict[str, object],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("transforms.runtime.owner.look_seconds", lambda _: 0.0)
     root = Root(f"gs://elmo/{tmp_path.name}/store", gcs)
     options = ["--storage-options", json.dumps(gcs)]
-    acquire(root, Lease("theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False))
+    acquire(
+        root,
+        Lease(
+            "theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False
+        ),
+    )
     old = owned(root, "theirs")
     assert old.owner is not None
     old.owner.confirm("")
@@ -59,7 +70,9 @@ def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(
     root = Root(f"gs://elmo/{tmp_path.name}/store", gcs)
     sound = embed_stage.write_shard
 
-    def then_a_late_put(to: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
+    def then_a_late_put(
+        to: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any
+    ) -> Any:
         marker = sound(to, manifest, text, states, plan, stats)
         if text.shard == 1:
             root.put(zarr_states_shard(1), root.get(zarr_states_shard(1))[::-1])
@@ -72,4 +85,6 @@ def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(
     assert embed(str(root), *options) == Exit.COMPLETE
     assert embed(tmp_path / "local") == Exit.COMPLETE
     ours, theirs = remote_digests(root), digests(tmp_path / "local")
-    assert {n: ours[n] for n in ours if n.startswith("states")} == {n: theirs[n] for n in theirs if n.startswith("states")}
+    assert {n: ours[n] for n in ours if n.startswith("states")} == {
+        n: theirs[n] for n in theirs if n.startswith("states")
+    }

@@ -13,11 +13,18 @@ from tests.pipeline.support import graph_of
 @pytest.fixture
 def options(corpus: Path, tiny_model: Path, tmp_path: Path) -> EmbedOptions:
     return EmbedOptions(
-        (str(corpus),), str(tmp_path / "store"), str(tiny_model), input_format="lines", shard_rows=64, device="cpu"
+        (str(corpus),),
+        str(tmp_path / "store"),
+        str(tiny_model),
+        input_format="lines",
+        shard_rows=64,
+        device="cpu",
     )
 
 
-def test_the_graph_holds_pointers_only_however_large_the_input(options: EmbedOptions, corpus: Path) -> None:
+def test_the_graph_holds_pointers_only_however_large_the_input(
+    options: EmbedOptions, corpus: Path
+) -> None:
     def graph_bytes() -> int:
         return len(graph_of(embed_job.begin_job(options, pipeline_options([]))).SerializeToString())
 

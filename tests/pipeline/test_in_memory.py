@@ -14,11 +14,15 @@ from tests.pipeline.conftest import Command
 
 
 @pytest.mark.parametrize(("dtype", "start"), [("float16", "warm"), ("float32", "zero")])
-def test_the_bytes_are_those_of_a_store(embed: Command, tiny_model: Path, tmp_path: Path, dtype: str, start: str) -> None:
+def test_the_bytes_are_those_of_a_store(
+    embed: Command, tiny_model: Path, tmp_path: Path, dtype: str, start: str
+) -> None:
     assert embed(tmp_path / "store", "--dtype", dtype, "--start-state", start) == 0
     store = elmo_store.open(tmp_path / "store")
     there = [sentence for sentence in store if sentence.tokens]
-    found = elmo_store.embed([s.tokens for s in there], str(tiny_model), dtype=dtype, start_state=start)  # type: ignore[arg-type]
+    found = elmo_store.embed(
+        [s.tokens for s in there], str(tiny_model), dtype=dtype, start_state=start
+    )  # type: ignore[arg-type]
     assert len(found) == len(there) > 40
     for mine, stored in zip(found, there, strict=True):
         assert mine.tokens == stored.tokens
@@ -34,7 +38,10 @@ def test_strings_are_tokenised_lists_are_not(tiny_model: Path) -> None:
     assert b.tokens == ("as it", "is")
     assert empty.read().shape == (0, 5, 16)
     assert elmo_store.embed([], str(tiny_model)) == []
-    assert elmo_store.embed(["a  b"], str(tiny_model), tokenizer="whitespace")[0].tokens == ("a", "b")
+    assert elmo_store.embed(["a  b"], str(tiny_model), tokenizer="whitespace")[0].tokens == (
+        "a",
+        "b",
+    )
 
 
 def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
@@ -51,7 +58,9 @@ def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
 @pytest.mark.slow
 def test_it_needs_no_beam_and_no_safe_path(tiny_model: Path, tmp_path: Path) -> None:
     """A process of the user's own, with a module of a common name in its folder, which it has not imported."""
-    (tmp_path / "model.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
+    (tmp_path / "model.py").write_text(
+        "raise SystemExit('a stray module was imported')\n", encoding="utf-8"
+    )
     code = f"""
 import sys
 import elmo_store
@@ -59,11 +68,20 @@ print(elmo_store.embed(["Hello there ."], {str(tiny_model)!r})[0].read().shape, 
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), OUR_FOLDER])}
     environment.pop("PYTHONSAFEPATH", None)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout == "(3, 5, 16) False\n", done.stderr
 
 
-def test_a_module_of_the_users_under_our_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_the_users_under_our_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import types
 
     stray = types.ModuleType("model")
@@ -73,11 +91,15 @@ def test_a_module_of_the_users_under_our_name_is_told(tmp_path: Path, monkeypatc
         elmo_store.embed(["a"])
 
 
-def test_a_backport_beside_our_packages_is_not_taken_for_the_standard_library(tmp_path: Path) -> None:
+def test_a_backport_beside_our_packages_is_not_taken_for_the_standard_library(
+    tmp_path: Path,
+) -> None:
     """As in site-packages; the path of the user's process is afterwards what it was."""
     for package in ("elmo_store", "model", "transforms", "pipeline"):
         (tmp_path / package).symlink_to(Path(OUR_FOLDER) / package)
-    (tmp_path / "colorsys.py").write_text("raise SystemExit('a backport was imported')\n", encoding="utf-8")
+    (tmp_path / "colorsys.py").write_text(
+        "raise SystemExit('a backport was imported')\n", encoding="utf-8"
+    )
     code = """
 import sys
 import elmo_store.own_packages as own
@@ -88,5 +110,7 @@ print(own.import_ours("colorsys").__file__ == sys.argv[1] + "/colorsys.py", sys.
 """
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout == "False True\n", done.stderr

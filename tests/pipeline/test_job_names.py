@@ -35,10 +35,16 @@ def test_a_name_that_was_given_stays() -> None:
 
 @pytest.mark.parametrize("left", [True, False])
 def test_quiet_still_prints_the_jobs_id(
-    embed: Command, left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    embed: Command,
+    left: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(run, "submit", lambda *given: replace(submit(*given), id="job-7"))
-    monkeypatch.setattr(runner, "check_leaving", lambda name, options: None)  # the local runner runs it to its end
+    monkeypatch.setattr(
+        runner, "check_leaving", lambda name, options: None
+    )  # the local runner runs it to its end
     assert embed(tmp_path / "store", "--quiet", *(["--no-wait"] if left else [])) == Exit.COMPLETE
     said = capsys.readouterr()
     assert (said.out if left else said.err) == "job job-7\n"

@@ -39,7 +39,9 @@ def test_a_killed_command_leaves_no_job_service_behind(tmp_path: Path) -> None:
     program, pid = tmp_path / "prism", tmp_path / "pid"
     program.write_text(SERVICE.format(python=sys.executable, pid=str(pid)))
     program.chmod(0o755)
-    with subprocess.Popen([sys.executable, "-c", LAUNCHER, str(program)], stdout=subprocess.PIPE, text=True) as launcher:
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(program)], stdout=subprocess.PIPE, text=True
+    ) as launcher:
         assert launcher.stdout is not None
         said = launcher.stdout.readline()
         service = psutil.Process(int(pid.read_text()))
@@ -66,7 +68,9 @@ class Failed:
 
     def __init__(self, *said: str) -> None:
         messages = [beam_job_api_pb2.JobMessage(message_text=text) for text in said]
-        self._messages = [beam_job_api_pb2.JobMessagesResponse(message_response=message) for message in messages]
+        self._messages = [
+            beam_job_api_pb2.JobMessagesResponse(message_response=message) for message in messages
+        ]
 
     def wait_until_finish(self) -> None:
         raise RuntimeError(self._messages[-1].message_response.message_text)
@@ -76,10 +80,16 @@ class Failed:
     ("said", "told"),
     [
         (
-            [f"Failed\n\tat X\nCaused by: java.io.IOException: {MISSING}\n\tat Y", "java.io.IOException: error=2, No such file"],
+            [
+                f"Failed\n\tat X\nCaused by: java.io.IOException: {MISSING}\n\tat Y",
+                "java.io.IOException: error=2, No such file",
+            ],
             MISSING,
         ),
-        (["Traceback (most recent call last):\n  File x\nValueError: bad\n\n\tat X", "Failed"], "ValueError: bad"),
+        (
+            ["Traceback (most recent call last):\n  File x\nValueError: bad\n\n\tat X", "Failed"],
+            "ValueError: bad",
+        ),
     ],
 )
 def test_the_cause_is_told_from_all_that_a_job_service_says(said: list[str], told: str) -> None:

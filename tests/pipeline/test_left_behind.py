@@ -75,7 +75,9 @@ def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path
     assert not any(DEAD in name or "older" in name for name in left)
 
 
-def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_report_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp" / f"elmo-store-{DEAD}0000-x").mkdir(parents=True)
     (tmp_path / "tmp" / "elmo-store-of-a-user").mkdir()
@@ -93,7 +95,9 @@ def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path: Path, monkey
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["elmo-store-of-a-user"]
 
 
-def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
+def test_temporary_folders_name_their_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
+) -> None:
     """So that those of a killed one are removed by the next."""
     make_store("memory://left-behind", lengths=(40,) * 6, parts=(6,))
     Root("memory://left-behind").put(MODEL, tiny_model.read_bytes())

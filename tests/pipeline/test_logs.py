@@ -23,7 +23,15 @@ def test_beams_log_is_not_shown_unless_asked_for(capsys: pytest.CaptureFixture[s
     logs.configure()
     logging.getLogger("apache_beam.runners").error("a failure")
     logging.getLogger("transforms.inputs.files").warning("ours")
-    said = logging.LogRecord("root", logging.WARNING, "/lib/apache_beam/io.py", 1, "apitools not found, and so on", None, None)
+    said = logging.LogRecord(
+        "root",
+        logging.WARNING,
+        "/lib/apache_beam/io.py",
+        1,
+        "apitools not found, and so on",
+        None,
+        None,
+    )
     logging.getLogger().handle(said)
     assert capsys.readouterr().err == "WARNING transforms.inputs.files: ours\n"
 

@@ -25,10 +25,16 @@ def scraped(port: int) -> dict[tuple[str, str], float]:
     """Values by name and stage; "" where there is no such label."""
     with urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=30) as reply:
         families = text_string_to_metric_families(reply.read().decode())
-        return {(s.name, s.labels.get("stage", "")): s.value for family in families for s in family.samples}
+        return {
+            (s.name, s.labels.get("stage", "")): s.value
+            for family in families
+            for s in family.samples
+        }
 
 
-def test_watch_serves_a_job_that_somebody_else_runs(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_serves_a_job_that_somebody_else_runs(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port, found = free_port(), []
     follow = bars.follow
 
@@ -45,8 +51,16 @@ def test_watch_serves_a_job_that_somebody_else_runs(embed: Command, tmp_path: Pa
     assert (before[STAGE, "starting"], after[STAGE, "complete"]) == (1, 1)
     assert ("elmo_store_tokens_total", "") not in before
     sizes = elmo_store.open(str(tmp_path / "store")).manifest.sizes
-    assert after["elmo_store_tokens_total", ""] == after["elmo_store_expected_tokens", ""] == sizes.tokens
-    assert after["elmo_store_shards_total", ""] == after["elmo_store_expected_shards", ""] == sizes.shards
+    assert (
+        after["elmo_store_tokens_total", ""]
+        == after["elmo_store_expected_tokens", ""]
+        == sizes.tokens
+    )
+    assert (
+        after["elmo_store_shards_total", ""]
+        == after["elmo_store_expected_shards", ""]
+        == sizes.shards
+    )
     assert sum(value for (name, _), value in after.items() if name == STAGE) == 1
     with pytest.raises(OSError):
         scraped(port)

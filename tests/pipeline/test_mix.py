@@ -27,7 +27,12 @@ W = {"in": {"w": [0.3, -1.0, 2.0], "gamma": 1.7}, "out": {"s": [0.25, 0.25, 0.5]
 def source(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An embedded store of both forms, which no test changes."""
     folder = tmp_path_factory.mktemp("source")
-    assert embed_command(write_corpus(folder / "corpus"), tiny_model)(folder / "store", "--store", "both") == 0
+    assert (
+        embed_command(write_corpus(folder / "corpus"), tiny_model)(
+            folder / "store", "--store", "both"
+        )
+        == 0
+    )
     return folder / "store"
 
 
@@ -40,17 +45,33 @@ def weights(tmp_path: Path) -> Path:
 
 def mix(source: Path, weights: Path, output: Path, *options: str) -> int:
     try:
-        return main(["mix", str(source), "--weights", str(weights), "--output", str(output), "--quiet", *options])
+        return main(
+            [
+                "mix",
+                str(source),
+                "--weights",
+                str(weights),
+                "--output",
+                str(output),
+                "--quiet",
+                *options,
+            ]
+        )
     except SystemExit as end:  # argparse
         return int(end.code or 0)
 
 
-def expected(states: npt.NDArray[Any], s: list[float], gamma: float, *, layer_norm: bool = False) -> npt.NDArray[Any]:
+def expected(
+    states: npt.NDArray[Any], s: list[float], gamma: float, *, layer_norm: bool = False
+) -> npt.NDArray[Any]:
     """γ Σ s_j h_j in float64, written from the paper: layer 0 = [x; x], layer j = [fwd j; bwd j]."""
     x, f1, b1, f2, b2 = np.moveaxis(states.astype(np.float64), 1, 0)
     layers = [np.concatenate(pair, axis=1) for pair in ((x, x), (f1, b1), (f2, b2))]
     if layer_norm:
-        layers = [(h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-12) for h in layers]
+        layers = [
+            (h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-12)
+            for h in layers
+        ]
     return gamma * np.einsum("l,lnc->nc", np.array(s), np.stack(layers))
 
 
@@ -62,7 +83,9 @@ def softmax(w: list[float]) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["zarr", "parquet", "both"])
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_every_row_is_the_formula(source: Path, weights: Path, tmp_path: Path, form: str, layer_norm: bool) -> None:
+def test_every_row_is_the_formula(
+    source: Path, weights: Path, tmp_path: Path, form: str, layer_norm: bool
+) -> None:
     options = ["--store", form, "--dtype", "float32", *(["--layer-norm"] if layer_norm else [])]
     assert mix(source, weights, tmp_path / "mixed", *options) == 0
     store, mixed = elmo_store.open(str(source)), elmo_store.open(str(tmp_path / "mixed"))
@@ -91,12 +114,19 @@ def test_text_and_rows_are_those_of_the_source(source: Path, weights: Path, tmp_
 def test_boundaries_are_mixed_too(embed: Command, weights: Path, tmp_path: Path) -> None:
     assert embed(tmp_path / "source", "--boundaries") == 0
     assert mix(tmp_path / "source", weights, tmp_path / "mixed", "--dtype", "float32") == 0
-    store, mixed = elmo_store.open(str(tmp_path / "source")), elmo_store.open(str(tmp_path / "mixed"))
+    store, mixed = (
+        elmo_store.open(str(tmp_path / "source")),
+        elmo_store.open(str(tmp_path / "mixed")),
+    )
     assert mixed.n_rows == store.n_rows > store.n_tokens
-    np.testing.assert_allclose(mixed["out"][:], expected(store.read(), [0.25, 0.25, 0.5], 0.5), atol=1e-5)
+    np.testing.assert_allclose(
+        mixed["out"][:], expected(store.read(), [0.25, 0.25, 0.5], 0.5), atol=1e-5
+    )
 
 
-def test_a_trained_torch_mix_and_its_safetensors_give_the_same_bytes(source: Path, tmp_path: Path) -> None:
+def test_a_trained_torch_mix_and_its_safetensors_give_the_same_bytes(
+    source: Path, tmp_path: Path
+) -> None:
     trained = ScalarMix([0.5, -0.25, 1.0])
     state = {"encoder.mix." + name: value for name, value in trained.state_dict().items()}
     torch.save(state, tmp_path / "task.th")
@@ -108,10 +138,14 @@ def test_a_trained_torch_mix_and_its_safetensors_give_the_same_bytes(source: Pat
     assert np.array_equal(a["mix"][:], b["mix"][:])
     with torch.no_grad():
         states = torch.from_numpy(elmo_store.open(str(source)).read())
-        np.testing.assert_allclose(a["mix"][:], trained(layers=layers_of_states(states)).numpy(), atol=1e-5)
+        np.testing.assert_allclose(
+            a["mix"][:], trained(layers=layers_of_states(states)).numpy(), atol=1e-5
+        )
 
 
-def test_the_same_command_again_is_the_same_store(source: Path, weights: Path, tmp_path: Path) -> None:
+def test_the_same_command_again_is_the_same_store(
+    source: Path, weights: Path, tmp_path: Path
+) -> None:
     assert mix(source, weights, tmp_path / "mixed", "--store", "both") == 0
     first = digests(tmp_path / "mixed")
     assert mix(source, weights, tmp_path / "mixed", "--store", "both", "--overwrite") == 0
@@ -119,7 +153,11 @@ def test_the_same_command_again_is_the_same_store(source: Path, weights: Path, t
 
 
 def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
-    source: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: Path,
+    weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert mix(source, weights, tmp_path / "whole") == 0
     real = derive_stages.write_shard
@@ -158,8 +196,14 @@ def test_a_command_that_needs_layers_says_which_states_it_found(
 ) -> None:
     store = make_store(str(tmp_path / "store"), states=("x", "fwd1")).root.url()
     (tmp_path / "weights.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
-    assert main(command.format(store=store, folder=tmp_path).split()) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
-    assert "of the states x, fwd1 alone no layers can be made: embed with all --states" in capsys.readouterr().err
+    assert main(command.format(store=store, folder=tmp_path).split()) in (
+        Exit.BAD_USAGE,
+        Exit.BAD_LOCATION,
+    )
+    assert (
+        "of the states x, fwd1 alone no layers can be made: embed with all --states"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -192,7 +236,9 @@ def test_weights_that_cannot_be_used(
     assert not (tmp_path / "mixed").exists()
 
 
-def test_what_is_not_there(source: Path, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there(
+    source: Path, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert mix(tmp_path / "nowhere", weights, tmp_path / "mixed") == 3
     assert mix(source, tmp_path / "nowhere.json", tmp_path / "mixed") == 3
     assert mix(source, weights, source) == 2

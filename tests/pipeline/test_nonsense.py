@@ -33,10 +33,18 @@ ON_A_STORE = {
 
 @pytest.mark.parametrize("command", ON_A_STORE)
 def test_what_is_no_store_is_named_in_a_line(
-    command: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, text in (("w.json", '{"w": [1, 2, 3], "gamma": 1}'), ("ids.txt", "a\n"), ("file", "")):
+    for name, text in (
+        ("w.json", '{"w": [1, 2, 3], "gamma": 1}'),
+        ("ids.txt", "a\n"),
+        ("file", ""),
+    ):
         Path(name).write_text(text, encoding="utf-8")
     Path("empty").mkdir()
     for name, change in (("newer", {"format_version": 2}), ("damaged", {"channels": 7})):
@@ -45,12 +53,18 @@ def test_what_is_no_store_is_named_in_a_line(
         Path(name, MANIFEST).write_text(json.dumps(manifest | change), encoding="utf-8")
     before = sorted(Path().iterdir())
     remedies = {"missing": "is the location right?", "file": "", "empty": "is the location right?"}
-    damage = [] if command == "watch" else ["damaged"]  # it tells of a job, whatever became of its store
+    damage = (
+        [] if command == "watch" else ["damaged"]
+    )  # it tells of a job, whatever became of its store
     for name in (*remedies, "newer", *damage):
         code = main(ON_A_STORE[command].replace("{}", name).split())
         said = capsys.readouterr()
-        assert code == (Exit.DAMAGED if (command, name) == ("verify", "damaged") else Exit.BAD_LOCATION), name
-        (line,) = [line for line in (said.out + said.err).splitlines() if not line.startswith("loading")]
+        assert code == (
+            Exit.DAMAGED if (command, name) == ("verify", "damaged") else Exit.BAD_LOCATION
+        ), name
+        (line,) = [
+            line for line in (said.out + said.err).splitlines() if not line.startswith("loading")
+        ]
         assert name in line
         assert remedies.get(name, "") in line
         if name == "newer" and command not in ("remove", "compact"):  # to which it is no collection
@@ -76,7 +90,11 @@ WRITTEN = {
 @pytest.mark.slow
 @pytest.mark.parametrize("command", WRITTEN)
 def test_a_file_where_a_folder_goes_and_the_reverse(
-    command: str, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
@@ -87,15 +105,25 @@ def test_a_file_where_a_folder_goes_and_the_reverse(
     arguments, is_file = WRITTEN[command]
     for place in ("folder" if is_file else "file", "file/x"):
         assert main(arguments.format(place, store=made.zarr).split()) == Exit.BAD_LOCATION
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("loading")]
+        (line,) = [
+            line for line in capsys.readouterr().err.splitlines() if not line.startswith("loading")
+        ]
         assert place in line
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
     assert Path("file").read_text(encoding="utf-8") == "kept"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["info"]])
-def test_a_reader_that_went_away_is_no_failure_and_a_full_disk_is_one(arguments: list[str], made: Made) -> None:
-    command = [sys.executable, "-m", "elmo_store", *arguments, *([str(made.zarr)] if arguments == ["info"] else [])]
+def test_a_reader_that_went_away_is_no_failure_and_a_full_disk_is_one(
+    arguments: list[str], made: Made
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "elmo_store",
+        *arguments,
+        *([str(made.zarr)] if arguments == ["info"] else []),
+    ]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     reading, writing = os.pipe()
     os.close(reading)
@@ -112,7 +140,9 @@ def test_a_reader_that_went_away_is_no_failure_and_a_full_disk_is_one(arguments:
     assert ends[1][1].count("\n") == 1
 
 
-def test_ctrl_c_while_a_command_is_loaded_is_a_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_while_a_command_is_loaded_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

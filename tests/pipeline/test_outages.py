@@ -27,8 +27,17 @@ from tests.pipeline.support import digests, remote_digests
 from tests.store.support import make_store
 from transforms.stages import embed as embed_stage
 
-ANSWERS = {"denied": (403, "AccessDenied"), "expired": (400, "ExpiredToken"), "no bucket": (404, "NoSuchBucket")}
-SAYS = {"unreachable": "can't be reached", "denied": "is denied", "expired": "expired", "no bucket": "there is no bucket bucket"}
+ANSWERS = {
+    "denied": (403, "AccessDenied"),
+    "expired": (400, "ExpiredToken"),
+    "no bucket": (404, "NoSuchBucket"),
+}
+SAYS = {
+    "unreachable": "can't be reached",
+    "denied": "is denied",
+    "expired": "expired",
+    "no bucket": "there is no bucket bucket",
+}
 REMEDIES = ("look at the network", "check the credentials", "renew them", "check them", "make it")
 
 
@@ -68,7 +77,9 @@ def refusing() -> Iterator[dict[str, int]]:
         threading.Thread(target=servers[name].serve_forever, daemon=True).start()
     nobody = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     nobody.server_close()
-    yield {name: server.server_port for name, server in servers.items()} | {"unreachable": nobody.server_port}
+    yield {name: server.server_port for name, server in servers.items()} | {
+        "unreachable": nobody.server_port
+    }
     for server in servers.values():
         server.shutdown()
         server.server_close()
@@ -82,7 +93,17 @@ def every_command(tmp_path: Path, model: Path, options: dict[str, Any]) -> list[
     (tmp_path / "weights.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
     new, made = str(tmp_path / "new"), str(tmp_path / "made")
     make_store(made)
-    of_input = ["embed", url, "--output", new, "--model", str(model), "--quiet", "--input-storage-options", json.dumps(options)]
+    of_input = [
+        "embed",
+        url,
+        "--output",
+        new,
+        "--model",
+        str(model),
+        "--quiet",
+        "--input-storage-options",
+        json.dumps(options),
+    ]
     commands = [
         ["embed", str(tmp_path / "in.txt"), "--output", url, "--model", str(model), "--input-format", "lines", "--quiet"],
         ["mix", url, "--output", new, "--weights", str(tmp_path / "weights.json"), "--quiet"],
@@ -95,7 +116,10 @@ def every_command(tmp_path: Path, model: Path, options: dict[str, Any]) -> list[
         ["info", url], ["report", url], ["verify", url], ["explore", url],
         ["watch", url], ["watch", url, "--once"],
     ]  # fmt: skip
-    return [of_input, *([*command, "--storage-options", json.dumps(options)] for command in commands)]
+    return [
+        of_input,
+        *([*command, "--storage-options", json.dumps(options)] for command in commands),
+    ]
 
 
 @pytest.mark.slow
@@ -108,7 +132,11 @@ def test_every_command_ends_in_one_line_with_cause_and_remedy(
     pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
     monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
     monkeypatch.setattr(failures, "DEADLINE_SECONDS", 0.2)
-    options: dict[str, Any] = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{refusing[how]}"}
+    options: dict[str, Any] = {
+        "key": "k",
+        "secret": "s",
+        "endpoint_url": f"http://127.0.0.1:{refusing[how]}",
+    }
     for command in every_command(tmp_path, tiny_model, options):
         assert main(command) == Exit.BAD_LOCATION, command
         said = capsys.readouterr().err
@@ -117,9 +145,16 @@ def test_every_command_ends_in_one_line_with_cause_and_remedy(
         assert any(remedy in said for remedy in REMEDIES), said
 
 
-@pytest.mark.parametrize(("how", "says"), [("unreachable", "can't be reached"), ("denied", "is denied")])
+@pytest.mark.parametrize(
+    ("how", "says"), [("unreachable", "can't be reached"), ("denied", "is denied")]
+)
 def test_a_model_that_can_t_be_reached_is_a_bad_location(
-    refusing: dict[str, int], how: str, says: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    refusing: dict[str, int],
+    how: str,
+    says: str,
+    embed: Command,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for path in ("model", "model/weights.hdf5"):
         url = f"http://127.0.0.1:{refusing[how]}/{path}"
@@ -141,7 +176,9 @@ def line(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         proxy.rate = 0.0
 
 
-def cutting(line: Proxy, write: Callable[..., Any], shard: int, seconds: float | None) -> Callable[..., Any]:
+def cutting(
+    line: Proxy, write: Callable[..., Any], shard: int, seconds: float | None
+) -> Callable[..., Any]:
     """``write_shard`` that cuts the line before it writes ``shard``, for so long or for good."""
 
     def cut_and_write(root: Any, manifest: Any, text: Any, *rest: Any) -> Any:
@@ -176,11 +213,19 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
     monkeypatch.setattr(failures, "DEADLINE_SECONDS", 30.0)
     # The lease of the first run can't be given back, and its process, this one, is alive.
     assert embed(url, "--quiet", "--take-over") == Exit.COMPLETE
-    states = {name: digest for name, digest in digests(tmp_path / "local").items() if name.startswith("states")}
-    assert states == {name: digest for name, digest in remote_digests(Root(url)).items() if name in states}
+    states = {
+        name: digest
+        for name, digest in digests(tmp_path / "local").items()
+        if name.startswith("states")
+    }
+    assert states == {
+        name: digest for name, digest in remote_digests(Root(url)).items() if name in states
+    }
 
 
-def test_a_run_that_gave_up_does_not_wait_for_its_storage_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_gave_up_does_not_wait_for_its_storage_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cancelled, releases = threading.Event(), []
 
     def away(*arguments: object) -> None:
@@ -206,7 +251,11 @@ def lines_of(screen: Any) -> list[str]:
 
 
 def test_progress_goes_on_after_an_outage_and_says_it_once(
-    line: Proxy, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: Proxy,
+    s3_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     import io
 
@@ -243,14 +292,20 @@ def test_progress_goes_on_after_an_outage_and_says_it_once(
         left[0] -= 1
         line.rate = NOTHING_PASSES if left[0] else 0.0
         if not left[0]:
-            root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1, "shards": 1}})
+            root.put_json(
+                "elmo_store.json", {"complete": True, "counts": {"tokens": 1, "shards": 1}}
+            )
 
     assert follow(root, Screen(stream), seconds=0.0, sleep=outage_then_end).stage == "complete"
     assert sum("can't be seen" in text for text in lines_of(stream)) == 1
 
 
 def test_watch_ends_in_one_line_when_its_access_ends(
-    s3_url: str, refusing: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    s3_url: str,
+    refusing: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as proxy:
         options = {"client_kwargs": {"endpoint_url": f"http://127.0.0.1:{proxy.server_address[1]}"}}

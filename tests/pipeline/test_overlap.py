@@ -13,7 +13,16 @@ import pytest
 from elmo_store.errors import OverlapError
 from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import CONTAINS, INSIDE, SAME, ResolvedLocation, check_apart, check_outside, relation, resolved
+from elmo_store.storage.overlap import (
+    CONTAINS,
+    INSIDE,
+    SAME,
+    ResolvedLocation,
+    check_apart,
+    check_outside,
+    relation,
+    resolved,
+)
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import COMMANDS, build_parser, main
@@ -82,30 +91,48 @@ def refused(store: Store, capsys: pytest.CaptureFixture[str], *arguments: str) -
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_no_spelling_of_the_source_is_an_output(store: Store, spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_spelling_of_the_source_is_an_output(
+    store: Store, spelling: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = SPELLINGS[spelling](store.path)
     convert = ["convert", str(store.path), "--dtype", "int8", "--quiet"]
     mix = ["mix", str(store.path), "--weights", "weights.json", "--quiet"]
     export = ["export", str(store.path), "--quiet", "--format"]
-    for command in (convert, mix, [*export, "npz"], [*export, "safetensors"], [*export, "elmoformanylangs"]):
+    for command in (
+        convert,
+        mix,
+        [*export, "npz"],
+        [*export, "safetensors"],
+        [*export, "elmoformanylangs"],
+    ):
         for overwrite in ([], ["--overwrite"]):
-            assert str(store.path) in refused(store, capsys, *command, "--output", place, *overwrite)
+            assert str(store.path) in refused(
+                store, capsys, *command, "--output", place, *overwrite
+            )
 
 
-@pytest.mark.parametrize("spelling", ["a link", "file://", "relative", "a trailing slash", "around it, by a link"])
-def test_no_spelling_of_the_output_hides_a_source(store: Store, spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "spelling", ["a link", "file://", "relative", "a trailing slash", "around it, by a link"]
+)
+def test_no_spelling_of_the_output_hides_a_source(
+    store: Store, spelling: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     place = SPELLINGS[spelling](store.path)
     refused(store, capsys, "convert", place, "--output", str(store.path), "--overwrite", "--quiet")
 
 
-def test_a_store_whose_folders_are_links_into_another_one(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_whose_folders_are_links_into_another_one(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As `cp -rs` makes them, or a disk that was full: to remove one would remove the other's objects."""
     farm = store.base / "farm"
     farm.mkdir()
     for entry in store.path.iterdir():
         (farm / entry.name).symlink_to(entry)
     for source, output in ((store.path, farm), (farm, store.path)):
-        refused(store, capsys, "convert", str(source), "--output", str(output), "--overwrite", "--quiet")
+        refused(
+            store, capsys, "convert", str(source), "--output", str(output), "--overwrite", "--quiet"
+        )
 
 
 def test_weights_are_not_written_over(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,15 +144,27 @@ def test_weights_are_not_written_over(store: Store, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-def test_a_report_does_not_replace_an_object(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_does_not_replace_an_object(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("matplotlib")
     (store.base / "page.html").symlink_to("store/elmo_store.json")
-    for output in ("store/elmo_store.json", "page.html", "link/inputs.parquet", "store", "store/page.html"):
+    for output in (
+        "store/elmo_store.json",
+        "page.html",
+        "link/inputs.parquet",
+        "store",
+        "store/page.html",
+    ):
         refused(store, capsys, "report", str(store.path), "--output", output)
-    assert main(["report", str(store.path), "--output", "link/report.html"]) == Exit.COMPLETE  # where it stands anyway
+    assert (
+        main(["report", str(store.path), "--output", "link/report.html"]) == Exit.COMPLETE
+    )  # where it stands anyway
 
 
-def test_embed_keeps_its_hands_off_inputs_and_model(store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_embed_keeps_its_hands_off_inputs_and_model(
+    store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     part = "sentences/part-00000.parquet"
     (store.base / "corpus").mkdir()
     (store.base / "corpus" / "text.parquet").symlink_to(f"../store/{part}")
@@ -133,11 +172,20 @@ def test_embed_keeps_its_hands_off_inputs_and_model(store: Store, tiny_model: Pa
     (store.base / "own" / "tiny.safetensors").write_bytes(tiny_model.read_bytes())
     told = ["--text-field", "tokens", "--overwrite", "--quiet", "--output"]
     model = ["--model", str(tiny_model)]
-    for given in (f"store/{part}", f"link/{part}", f"file://{store.path}/{part}", "link/sent*/*.parquet", "corpus", "store"):
+    for given in (
+        f"store/{part}",
+        f"link/{part}",
+        f"file://{store.path}/{part}",
+        "link/sent*/*.parquet",
+        "corpus",
+        "store",
+    ):
         for output in ("store", "link", f"file://{store.path}"):
             assert "input" in refused(store, capsys, "embed", given, *model, *told, output)
     for own in ("own", "own/tiny.safetensors", f"file://{store.base}/own/tiny.safetensors"):
-        assert "--model" in refused(store, capsys, "embed", "weights.json", "--model", own, *told, "own")
+        assert "--model" in refused(
+            store, capsys, "embed", "weights.json", "--model", own, *told, "own"
+        )
 
 
 def test_embed_may_write_below_the_folder_that_it_reads(embed: Command, corpus: Path) -> None:
@@ -146,7 +194,9 @@ def test_embed_may_write_below_the_folder_that_it_reads(embed: Command, corpus: 
     assert read_manifest(Root(corpus / "store")).input.files == 2
 
 
-def test_training_writes_over_nothing_they_read(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_writes_over_nothing_they_read(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("text.txt", "options.json", "labels.tsv"):
         (store.base / name).write_text("a b\n", encoding="utf-8")
     train = ["train", "text.txt", "--options", "options.json", "--heldout", "labels.tsv"]
@@ -154,10 +204,14 @@ def test_training_writes_over_nothing_they_read(store: Store, capsys: pytest.Cap
     run = store.base / "run"
     run.mkdir()
     (run / "options.json").write_text("{}\n", encoding="utf-8")
-    assert "--options" in refused(store, capsys, "train", "text.txt", "--options", "run/options.json", "--output", "run")
+    assert "--options" in refused(
+        store, capsys, "train", "text.txt", "--options", "run/options.json", "--output", "run"
+    )
 
 
-def test_a_model_is_not_converted_onto_itself(store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_is_not_converted_onto_itself(
+    store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = store.base / "own"
     own.mkdir()
     (own / "weights.safetensors").write_bytes(tiny_model.read_bytes())
@@ -165,15 +219,25 @@ def test_a_model_is_not_converted_onto_itself(store: Store, tiny_model: Path, ca
         refused(store, capsys, "models", "convert", model, "own", "--overwrite")
 
 
-@pytest.mark.parametrize("command", [*((name,) for name in COMMANDS if name != "models"), ("models", "convert")])
-def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [*((name,) for name in COMMANDS if name != "models"), ("models", "convert")]
+)
+def test_every_place_that_a_command_names_is_looked_at(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
     """Each option whose value is shown as a file, folder, store or URL is among what the command says it touches."""
     parser, asked = build_parser({command[0]})[1][command[0]]
     given = {action.dest: action.default for action in parser._actions} | {"action": command[-1]}
     wanted = {}
     for action in parser._actions:
-        shown = str(action.metavar or (action.dest if not action.option_strings else "")).upper().split("|")
-        if {"FILE", "FOLDER", "URL", "STORE", "TEXT", "INPUT", "MODEL"} & {*shown} and action.nargs != 0:
+        shown = (
+            str(action.metavar or (action.dest if not action.option_strings else ""))
+            .upper()
+            .split("|")
+        )
+        if {"FILE", "FOLDER", "URL", "STORE", "TEXT", "INPUT", "MODEL"} & {
+            *shown
+        } and action.nargs != 0:
             place = tmp_path / action.dest
             place.touch()
             given[action.dest] = [str(place)] if action.nargs in ("+", "*") else str(place)
@@ -183,7 +247,9 @@ def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...],
         args = argparse.Namespace(**given | dict.fromkeys(without))
         found = asked.touches(args)
         seen |= {location.url for location in (*found.reads, *found.writes)}
-    missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
+    missing = [
+        name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)
+    ]
     assert missing == []
 
 
@@ -243,5 +309,9 @@ def test_a_folder_may_hold_the_output_where_it_is_left_out() -> None:
         with pytest.raises(OverlapError, match=r"the output memory://corpus/out .* the input"):
             check_apart(output, [Location("input", url, leaves_out=True)])
     check_outside(output, "input", ["memory://corpus/a.txt", "memory://corpus/b.txt"])
-    with pytest.raises(OverlapError, match=r"contains the input memory://corpus/out/sentences/a\.parquet"):
-        check_outside(output, "input", ["memory://corpus/a.txt", "memory://corpus/out/sentences/a.parquet"])
+    with pytest.raises(
+        OverlapError, match=r"contains the input memory://corpus/out/sentences/a\.parquet"
+    ):
+        check_outside(
+            output, "input", ["memory://corpus/a.txt", "memory://corpus/out/sentences/a.parquet"]
+        )

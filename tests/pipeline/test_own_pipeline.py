@@ -17,7 +17,9 @@ OPTIONS = ["--runner=FnApiRunner"]
 def test_a_corpus_is_a_step_of_a_pipeline(tiny_model: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("It is one. It is two.\n")
     options = PipelineOptions(OPTIONS)
-    asked = EmbedOptions((str(tmp_path / "a.txt"),), str(tmp_path / "store"), model=str(tiny_model.parent))
+    asked = EmbedOptions(
+        (str(tmp_path / "a.txt"),), str(tmp_path / "store"), model=str(tiny_model.parent)
+    )
     opened = begin_job(asked, options)
     assert opened.job is not None
 

@@ -21,18 +21,27 @@ from tests.pipeline.conftest import Command
 @pytest.mark.parametrize(
     ("given", "beams"),
     [
-        (["a", "--runner=FlinkRunner", "--files_to_stage=x"], ["--runner=FlinkRunner", "--files_to_stage=x"]),  # a job service's
+        (
+            ["a", "--runner=FlinkRunner", "--files_to_stage=x"],
+            ["--runner=FlinkRunner", "--files_to_stage=x"],
+        ),  # a job service's
         (["a", "--runner=FlinkRunner", "--flink_mastr=x"], ["--runner=FlinkRunner"]),
         (["a", "--runner=FlinkRunner", "--output=b"], ["--runner=FlinkRunner"]),
     ],
 )
-def test_what_is_neither_beams_nor_a_job_services_stays_ours(given: list[str], beams: list[str]) -> None:
+def test_what_is_neither_beams_nor_a_job_services_stays_ours(
+    given: list[str], beams: list[str]
+) -> None:
     assert split_arguments(given)[1] == beams
 
 
 @pytest.mark.parametrize(("more", "millis"), [([], 60_000), (["--environment_type=EXTERNAL"], 0)])
-def test_on_spark_a_worker_is_kept_where_its_executor_ends_with_it(more: list[str], millis: int) -> None:
-    options = pipeline_options(["--runner=SparkRunner", "--spark_master_url=spark://far:7077", *more])
+def test_on_spark_a_worker_is_kept_where_its_executor_ends_with_it(
+    more: list[str], millis: int
+) -> None:
+    options = pipeline_options(
+        ["--runner=SparkRunner", "--spark_master_url=spark://far:7077", *more]
+    )
     assert options.get_all_options()["environment_cache_millis"] == millis
 
 
@@ -53,7 +62,11 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
     [
         (["--runner=NoSuchRunner"], "NoSuchRunner"),
         (
-            ["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=LOOPBACK"],
+            [
+                "--runner=PortableRunner",
+                "--job_endpoint=localhost:1",
+                "--environment_type=LOOPBACK",
+            ],
             "nothing answers at localhost:1:",
         ),
         (["--runner=FlinkRunner", "--flink_master=localhost:1"], "no Flink answers"),
@@ -69,19 +82,29 @@ def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) ->
         (["--no-wait"], "ends with this command"),
         (["--runner=PortableRunner"], "give --job_endpoint=HOST:PORT"),
         (["--runner=PortableRunner", "--job_endpoint=embed"], "nothing answers at embed"),
-        (["--runner=FlinkRunner", "--environment_type=DOCKER"], "Beam's own image has no elmo-store"),
+        (
+            ["--runner=FlinkRunner", "--environment_type=DOCKER"],
+            "Beam's own image has no elmo-store",
+        ),
         (["--runner=SparkRunner", "--environment_type=EXTERNAL"], "external_service_address"),
         (["--runner=FlinkRunner", "--environment_type=NONE"], "Unknown environment type: NONE"),
         (
             ["--runner=FlinkRunner", "--environment_type=PROCESS", "--environment_config=no JSON"],
             "can't be used (Expecting value",
         ),
-        (["--runner=FlinkRunner", "--environment_type=LOOPBACK", "--environment_config=x"], "not compatible"),
+        (
+            ["--runner=FlinkRunner", "--environment_type=LOOPBACK", "--environment_config=x"],
+            "not compatible",
+        ),
         (["--runner=PrismRunner", "--setup_file=no/such/setup.py"], "no/such/setup.py"),
     ],
 )
 def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
-    options: list[str], words: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    words: str,
+    embed: Command,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert embed(tmp_path / "store", *options) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
     err = capsys.readouterr().err
@@ -97,7 +120,11 @@ def test_paths_of_this_machine_are_refused_for_workers_on_others(place: str) -> 
         check_reach(remote, [Location("output", place)], shared_disk=False)
     check_reach(remote, [Location("output", place)], shared_disk=True)
     check_reach(remote, [Location("output", "s3://bucket/store")], shared_disk=False)
-    for here in (["--runner=PrismRunner"], ["--runner=SparkRunner", "--spark_master_url=local[2]"], []):
+    for here in (
+        ["--runner=PrismRunner"],
+        ["--runner=SparkRunner", "--spark_master_url=local[2]"],
+        [],
+    ):
         check_reach(pipeline_options(here), [Location("output", place)], shared_disk=False)
 
 
@@ -122,7 +149,9 @@ def flink_rest() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_flink_clusters_slots_are_the_workers_unless_parallelism_says_otherwise(flink_rest: str) -> None:
+def test_a_flink_clusters_slots_are_the_workers_unless_parallelism_says_otherwise(
+    flink_rest: str,
+) -> None:
     master = ["--runner=FlinkRunner", f"--flink_master={flink_rest}"]
     options = pipeline_options(master)
     fit_to_cluster(options, master)
@@ -148,22 +177,31 @@ def test_the_job_server_is_of_the_flinks_own_version(flink_rest: str) -> None:
     [
         (["--runner=FlinkRunner", "--flink_master=far:8081"], "PROCESS"),
         (["--runner=SparkRunner", "--spark_master_url=spark://far:7077"], "PROCESS"),
-        (["--runner=FlinkRunner", "--flink_master=far:8081", "--environment_type=EXTERNAL"], "EXTERNAL"),
+        (
+            ["--runner=FlinkRunner", "--flink_master=far:8081", "--environment_type=EXTERNAL"],
+            "EXTERNAL",
+        ),
         (["--runner=FlinkRunner"], "LOOPBACK"),
         (["--runner=SparkRunner", "--spark_master_url=local[2]"], "LOOPBACK"),
         (["--runner=PortableRunner", "--job_endpoint=far:1"], "PROCESS"),
         (["--runner=PrismRunner"], "LOOPBACK"),
     ],
 )
-def test_workers_of_a_cluster_are_our_program_unless_others_are_asked_for(arguments: list[str], environment: str) -> None:
+def test_workers_of_a_cluster_are_our_program_unless_others_are_asked_for(
+    arguments: list[str], environment: str
+) -> None:
     """Beam's own choice is its image, which has no elmo-store."""
     options = pipeline_options(arguments).get_all_options()
     assert options["environment_type"] == environment
-    assert options["environment_config"] == ('{"command": "elmo-store-worker"}' if environment == "PROCESS" else None)
+    assert options["environment_config"] == (
+        '{"command": "elmo-store-worker"}' if environment == "PROCESS" else None
+    )
 
 
 def test_dataflow_has_one_process_a_machine() -> None:
-    options = pipeline_options(["--runner=DataflowRunner", "--max_num_workers=7", "--experiments=mine"])
+    options = pipeline_options(
+        ["--runner=DataflowRunner", "--max_num_workers=7", "--experiments=mine"]
+    )
     assert n_workers(options) == 7
     assert options.get_all_options()["experiments"] == ["no_use_multiple_sdk_containers", "mine"]
 

@@ -56,15 +56,23 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     assert reader.look().line() == "reading and tokenising: 1 of 4 pieces of the input"
     now[0] = 1010.0
     read(root, "00001")
-    assert reader.look().line() == "reading and tokenising: 2 of 4 pieces of the input, 0:00:20 left"
+    assert (
+        reader.look().line() == "reading and tokenising: 2 of 4 pieces of the input, 0:00:20 left"
+    )
     plan(root)
     written(root, 0)
-    assert reader.look().line() == "computing: 100 of 1,000 tokens (10.0%), 1 of 10 shards, no rate yet"
+    assert (
+        reader.look().line()
+        == "computing: 100 of 1,000 tokens (10.0%), 1 of 10 shards, no rate yet"
+    )
     now[0] = 1020.0
     written(root, 1, 2)
     computing = reader.look()
     assert (computing.tokens_done, computing.rate, computing.seconds_left) == (300, 20.0, 35.0)
-    assert computing.line() == "computing: 300 of 1,000 tokens (30.0%), 3 of 10 shards, 20 tokens/s, 0:00:35 left"
+    assert (
+        computing.line()
+        == "computing: 300 of 1,000 tokens (30.0%), 3 of 10 shards, 20 tokens/s, 0:00:35 left"
+    )
     now[0] = 1030.0  # a large call is under way: nothing is known of it
     assert reader.look().line() == computing.line()
     written(root, *range(10))
@@ -89,7 +97,9 @@ def test_a_second_run_of_the_job_has_a_rate_of_its_own(root: Root) -> None:
     assert reader.look().rate == 50.0
 
 
-def test_a_failed_job_ends_the_look_with_its_problem(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_job_ends_the_look_with_its_problem(
+    root: Root, capsys: pytest.CaptureFixture[str]
+) -> None:
     begin(root)
     plan(root)
     root.put_json(PROBLEM, {"message": "a.txt: the file is gone"})
@@ -97,7 +107,9 @@ def test_a_failed_job_ends_the_look_with_its_problem(root: Root, capsys: pytest.
     assert "failed: a.txt: the file is gone" in capsys.readouterr().out
 
 
-def test_a_slow_look_neither_holds_the_command_up_nor_shows_when_it_ends(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_look_neither_holds_the_command_up_nor_shows_when_it_ends(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin(root)
     asked, answered = threading.Event(), threading.Event()
 
@@ -130,7 +142,9 @@ def test_a_terminal_sees_a_bar_with_tokens_rate_and_time_left(root: Root) -> Non
     screen.show(Snapshot("starting"))
     screen.show(Snapshot("reading", pieces_done=1, n_pieces=2, rate=0.125))
     screen.show(Snapshot("computing", tokens_done=250, n_tokens=1000, shards_done=1, n_shards=4))
-    screen.show(Snapshot("computing", tokens_done=500, n_tokens=1000, shards_done=2, n_shards=4, rate=10.0))
+    screen.show(
+        Snapshot("computing", tokens_done=500, n_tokens=1000, shards_done=2, n_shards=4, rate=10.0)
+    )
     screen.show(Snapshot("finishing", shards_done=4, n_shards=4))
     screen.show(Snapshot("complete", n_tokens=1000, n_shards=4))
     screen.end()
@@ -145,15 +159,21 @@ def test_a_log_gets_a_line_now_and_then_and_none_twice() -> None:
     stream = io.StringIO()
     screen = Screen(stream, line_seconds=0.0)
     for done in (100, 100, 200):
-        screen.show(Snapshot("computing", tokens_done=done, n_tokens=1000, shards_done=1, n_shards=4))
-    screen.show(Snapshot("complete", n_tokens=1000, n_shards=4))  # the command's own summary says so
+        screen.show(
+            Snapshot("computing", tokens_done=done, n_tokens=1000, shards_done=1, n_shards=4)
+        )
+    screen.show(
+        Snapshot("complete", n_tokens=1000, n_shards=4)
+    )  # the command's own summary says so
     assert len(stream.getvalue().splitlines()) == 2
     stream = io.StringIO()
     Screen(stream).show(Snapshot("reading", n_pieces=4))  # none at zero
     assert stream.getvalue() == ""
 
 
-def test_commands_without_a_job_fill_no_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_without_a_job_fill_no_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with progress_bar("B", quiet=False) as bar:
         bar.update(5)
     assert capsys.readouterr() == ("", "")
@@ -173,7 +193,9 @@ def test_following_ends_when_the_store_is_complete(root: Root) -> None:
         waits.append(seconds)
         written(root, len(waits))
         if len(waits) == 3:
-            root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}})
+            root.put_json(
+                "elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}}
+            )
 
     last = follow(root, Screen(io.StringIO(), 0.0), seconds=0.25, sleep=sleep)
     assert last.stage == "complete"
@@ -187,7 +209,9 @@ def test_a_look_that_fails_does_not_end_the_job(root: Root) -> None:
     assert ended > 0
 
 
-def test_watch_says_when_there_is_nothing_to_watch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_says_when_there_is_nothing_to_watch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         assert main(["watch", str(place), "--once"]) == Exit.BAD_LOCATION
         assert "no store" in capsys.readouterr().err
@@ -206,6 +230,8 @@ def test_watch_waits_for_a_job_that_has_not_begun(
     assert "complete: 7 tokens" in said.out
 
 
-@pytest.mark.parametrize(("seconds", "shown_as"), [(0, "0:00:00"), (59.6, "0:01:00"), (3661, "1:01:01")])
+@pytest.mark.parametrize(
+    ("seconds", "shown_as"), [(0, "0:00:00"), (59.6, "0:01:00"), (3661, "1:01:01")]
+)
 def test_durations(seconds: float, shown_as: str) -> None:
     assert duration(seconds) == shown_as

@@ -31,7 +31,9 @@ def traps(tmp_path: Path) -> Path:
     folder = tmp_path / "traps"
     folder.mkdir()
     for name in ("model", "pipeline", "transforms", "elmo_store"):
-        (folder / f"{name}.py").write_text("raise SystemExit('a stray module of the working folder was imported')\n")
+        (folder / f"{name}.py").write_text(
+            "raise SystemExit('a stray module of the working folder was imported')\n"
+        )
     return folder
 
 
@@ -102,7 +104,9 @@ def own_processes(tmp_path: Path) -> str:
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdecimal() and str(tmp_path) in os.readlink(folder / "cwd"):
-                lines.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                lines.append(
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
         except OSError:
             continue
     return "\n".join(lines)
@@ -126,16 +130,27 @@ sys.exit(main())
 
 
 @pytest.mark.slow
-def test_after_kill_9_half_way_the_same_command_finishes_what_is_missing(corpus: Path, tiny_model: Path, tmp_path: Path) -> None:
+def test_after_kill_9_half_way_the_same_command_finishes_what_is_missing(
+    corpus: Path, tiny_model: Path, tmp_path: Path
+) -> None:
     text = (corpus / "a.txt").read_text("utf-8")
     for k in range(4):
         (corpus / f"{k:03d}.txt").write_text(text, "utf-8")
     given, whole = (arguments(corpus, tiny_model, tmp_path / name) for name in ("store", "whole"))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PYTHONSAFEPATH": "1"}
-    killed = subprocess.run([sys.executable, "-c", KILLED, *given], env=environment, timeout=240, check=False)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "PYTHONSAFEPATH": "1",
+    }
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *given], env=environment, timeout=240, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     # Markers only: beside them may stand one that is being written.
-    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "store" / "_shards").glob("[0-9]*.json")}
+    done = {
+        path: path.stat().st_mtime_ns
+        for path in (tmp_path / "store" / "_shards").glob("[0-9]*.json")
+    }
     assert 0 < len(done) < 10
     assert main(["info", str(tmp_path / "store")]) == Exit.INCOMPLETE
     assert main(given) == Exit.COMPLETE
@@ -143,4 +158,6 @@ def test_after_kill_9_half_way_the_same_command_finishes_what_is_missing(corpus:
     assert main(whole) == Exit.COMPLETE
     assert digests(tmp_path / "store") == digests(tmp_path / "whole")
     assert read_marker(Root(tmp_path / "store"), ShardMarker, 0) is not None
-    assert not list((tmp_path / "store").rglob(".writing-*"))  # of objects that the dead process had begun
+    assert not list(
+        (tmp_path / "store").rglob(".writing-*")
+    )  # of objects that the dead process had begun

@@ -60,7 +60,11 @@ def test_an_interrupted_job_on_s3_is_watched_continued_and_the_same_as_on_disk(
     assert main(["info", url]) == Exit.COMPLETE
     root = Root(url)
     here, there = (
-        {name: digest for name, digest in digests_of.items() if "sentences" not in name and name != SENTENCE_INDEX}
+        {
+            name: digest
+            for name, digest in digests_of.items()
+            if "sentences" not in name and name != SENTENCE_INDEX
+        }
         for digests_of in (digests(tmp_path / "local"), remote_digests(root))
     )
     assert here == there  # all but what names the input's location, and the sizes of that
@@ -86,7 +90,9 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
     from elmo_store.storage.obstore_client import ObstoreFileSystem
 
     for library, name in ((S3FileSystem, "_call_s3"), (ObstoreFileSystem, "_call")):
-        monkeypatch.setattr(library, name, getattr(library, name))  # so that the counter is taken away again
+        monkeypatch.setattr(
+            library, name, getattr(library, name)
+        )  # so that the counter is taken away again
     root = Root(f"{s3_url}/{tmp_path.name}/counted")
     write_manifest(root, manifest_of(root))
     root.put_json("_work/start.json", {"started": 0.0, "n_pieces": 100})
@@ -124,10 +130,14 @@ def test_a_shard_is_a_put_of_each_of_its_objects_and_of_its_marker(
 
     monkeypatch.setattr(ObstoreFileSystem, "_call", noted)
     monkeypatch.setattr(embed_stage, "write_shard", watched)
-    assert embed(remote_corpus.replace("/corpus", "/counted"), inputs=[remote_corpus]) == Exit.COMPLETE
+    assert (
+        embed(remote_corpus.replace("/corpus", "/counted"), inputs=[remote_corpus]) == Exit.COMPLETE
+    )
     assert len(shards) == 6
     for made in shards:
-        beside_the_lease = [(kind, path.split("/counted/")[1]) for kind, path in made if f"/{LEASES}/" not in path]
+        beside_the_lease = [
+            (kind, path.split("/counted/")[1]) for kind, path in made if f"/{LEASES}/" not in path
+        ]
         names = ["states.zarr/states/c/", "states.zarr/token/c/", "_shards/"]
         assert len(beside_the_lease) == len(names), made
         for (kind, path), name in zip(beside_the_lease, names, strict=True):
@@ -149,6 +159,12 @@ def test_keys_in_the_options_reach_workers_that_have_none_and_stand_nowhere(
     given = ["--storage-options", json.dumps(options), "--workers", "2"]
     assert embed(url, *given, inputs=[remote_corpus]) == Exit.COMPLETE
     root = Root(url, options)
-    workers = {str(marker.stats["worker"]) for k in range(6) if (marker := read_marker(root, ShardMarker, k))}
-    assert not any(worker.endswith(f":{os.getpid()}") for worker in workers)  # other processes than this one
+    workers = {
+        str(marker.stats["worker"])
+        for k in range(6)
+        if (marker := read_marker(root, ShardMarker, k))
+    }
+    assert not any(
+        worker.endswith(f":{os.getpid()}") for worker in workers
+    )  # other processes than this one
     assert not [name for name in root.list() if b"of-ours" in root.get(name)]

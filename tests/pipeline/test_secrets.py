@@ -28,7 +28,9 @@ def all_bytes(folder: Path) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_job_s_storage_options_are_not_repeated(embed: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_job_s_storage_options_are_not_repeated(
+    embed: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "store"
     given = ("--storage-options", OPTIONS)
     assert embed(out, *given, "--log-level", "debug") == Exit.COMPLETE
@@ -46,7 +48,9 @@ def test_a_job_s_storage_options_are_not_repeated(embed: Command, tmp_path: Path
     assert SECRET.encode() not in all_bytes(out)
 
 
-@pytest.mark.parametrize("text", [OPTIONS[1:], f'["{SECRET}"]', f'"{SECRET}"', f"[{SECRET}", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", [OPTIONS[1:], f'["{SECRET}"]', f'"{SECRET}"', f"[{SECRET}", "[" * 100_000]
+)
 def test_options_that_do_not_parse_are_not_shown(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         json_object(text)
@@ -58,14 +62,22 @@ def test_a_secret_may_be_named_and_is_looked_up_where_it_is_used(
     monkeypatch: pytest.MonkeyPatch, embed: Command, tmp_path: Path, tiny_model: Path, corpus: Path
 ) -> None:
     monkeypatch.setenv("ELMO_TEST_SECRET", SECRET)
-    named: dict[str, Any] = {"secret": "env:ELMO_TEST_SECRET", "client_kwargs": {"token": "env:ELMO_TEST_SECRET"}, "n": 1}
+    named: dict[str, Any] = {
+        "secret": "env:ELMO_TEST_SECRET",
+        "client_kwargs": {"token": "env:ELMO_TEST_SECRET"},
+        "n": 1,
+    }
     assert resolved_options(named) == {"secret": SECRET, "client_kwargs": {"token": SECRET}, "n": 1}
     root = Root(tmp_path / "store", named)
     assert root.filesystem.storage_options["secret"] == SECRET
     assert SECRET.encode() not in pickle.dumps(root)
     # The graph of a job
     asked = EmbedOptions(
-        (str(corpus),), str(tmp_path / "store"), model=str(tiny_model), storage_options=named, input_storage_options=named
+        (str(corpus),),
+        str(tmp_path / "store"),
+        model=str(tiny_model),
+        storage_options=named,
+        input_storage_options=named,
     )
     assert SECRET not in repr(asked)
     job = begin_job(asked, pipeline_options([]))

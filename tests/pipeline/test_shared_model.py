@@ -28,7 +28,9 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
     folder = Path(tempfile.gettempdir())
 
     def addresses() -> set[Path]:
-        return {path for suffix in ("address", "lock") for path in folder.glob(f"elmo-store-*.{suffix}")}
+        return {
+            path for suffix in ("address", "lock") for path in folder.glob(f"elmo-store-*.{suffix}")
+        }
 
     before = addresses()
     assert made.embed(tmp_path / "two", "--store", "both", "--device", "cpu") == Exit.COMPLETE
@@ -42,16 +44,23 @@ def settings_on_an_engine(corpus: Path, model: Path, output: Path, **asked: Any)
     from pipeline.runners.beam_options import pipeline_options
 
     options = EmbedOptions((str(corpus),), str(output), str(model), shared_disk=True, **asked)
-    remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=engine:1", "--environment_type=EXTERNAL"])
+    remote = pipeline_options(
+        ["--runner=PortableRunner", "--job_endpoint=engine:1", "--environment_type=EXTERNAL"]
+    )
     job = embed_job.begin_job(options, remote)
     assert job.job is not None
     return job.job
 
 
-def test_settings_for_a_gpu_are_of_larger_calls_and_hint_at_one(tmp_path: Path, tiny_model: Path, corpus: Path) -> None:
+def test_settings_for_a_gpu_are_of_larger_calls_and_hint_at_one(
+    tmp_path: Path, tiny_model: Path, corpus: Path
+) -> None:
     from pipeline.runners.beam_options import pipeline_options
 
-    cpu, cuda = (settings_on_an_engine(corpus, tiny_model, tmp_path / name, device=name) for name in ("cpu", "cuda"))
+    cpu, cuda = (
+        settings_on_an_engine(corpus, tiny_model, tmp_path / name, device=name)
+        for name in ("cpu", "cuda")
+    )
     assert (cpu.engine["device"], cuda.engine["device"]) == ("cpu", "cuda")
     assert cuda.shards_per_call > cpu.shards_per_call > 1
     assert cuda.writers > cpu.writers
@@ -62,20 +71,35 @@ def test_settings_for_a_gpu_are_of_larger_calls_and_hint_at_one(tmp_path: Path, 
     assert hints == {"accelerator": card, "min_ram": "12GB"}
 
 
-@pytest.mark.parametrize(("dtype", "sizes"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (6, 12))])
+@pytest.mark.parametrize(
+    ("dtype", "sizes"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (6, 12))]
+)
 def test_a_task_is_a_call_sized_by_what_the_engine_returns(
-    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, sizes: tuple[int, int]
+    tmp_path: Path,
+    tiny_model: Path,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: str,
+    sizes: tuple[int, int],
 ) -> None:
     """It returns rows as they are stored."""
-    monkeypatch.setattr(embed_job, "CPU_BYTES_AT_ONCE", 4 * 128 * 5 * 16 * 2)  # 4 shards of 128 rows of 5 states in float16
+    monkeypatch.setattr(
+        embed_job, "CPU_BYTES_AT_ONCE", 4 * 128 * 5 * 16 * 2
+    )  # 4 shards of 128 rows of 5 states in float16
     monkeypatch.setattr(embed_job, "CUDA_BYTES_AT_ONCE", 8 * 128 * 5 * 16 * 2)
     for device, size in zip(("cpu", "cuda"), sizes, strict=True):
-        settings = settings_on_an_engine(corpus, tiny_model, tmp_path / device, device=device, dtype=dtype, shard_rows=128)
+        settings = settings_on_an_engine(
+            corpus, tiny_model, tmp_path / device, device=device, dtype=dtype, shard_rows=128
+        )
         assert settings.shards_per_call == size
 
 
 def test_an_engine_is_asked_for_one_kind_of_device(
-    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    tiny_model: Path,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing steers bundles to machines of a kind: where each worker found out for itself, a mixed cluster failed half-way."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -87,14 +111,19 @@ def test_an_engine_is_asked_for_one_kind_of_device(
 
 
 def test_a_gpu_that_is_not_there_is_said_before_the_work(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    embed: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert embed(tmp_path / "s", "--device", "cuda") == Exit.BAD_USAGE
     assert "finds no GPU" in capsys.readouterr().err
 
 
-def test_readers_are_one_a_core_but_no_more_than_fit_into_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_are_one_a_core_but_no_more_than_fit_into_a_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(embed_job, "cores", lambda: 96)
     assert embed_job.read_processes(1 << 30) == 16
     assert embed_job.read_processes(1) == 1

@@ -29,7 +29,16 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
     if not out.exists():
         (corpus / "c.txt").write_text("a sentence of some words , and one more\n" * 40_000)
     repo = str(Path(__file__).resolve().parent.parent.parent)
-    arguments = ["embed", str(corpus), "--output", str(out), "--model", str(tiny_model), "--input-format", "lines"]
+    arguments = [
+        "embed",
+        str(corpus),
+        "--output",
+        str(out),
+        "--model",
+        str(tiny_model),
+        "--input-format",
+        "lines",
+    ]
     command = [sys.executable, "-m", "elmo_store", *arguments, "--shard-rows", "64", *options]
     process = subprocess.Popen(
         command,
@@ -50,7 +59,9 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
 @pytest.fixture(autouse=True)
 def _heeded() -> Iterator[None]:
     """This process heeds signals that it was started to ignore, as by `nohup`."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     yield
     for number, kept in before.items():
         signal.signal(number, kept)
@@ -135,7 +146,11 @@ def test_a_signal_ends_a_job_with_a_message_and_its_code(
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INCOMPLETE
     name = "Ctrl-C" if number == signal.SIGINT else number.name
-    assert re.search(rf"^stopped by {name}: [\d,]+ of [\d,]+ shards kept; rerun the same command to resume$", said, re.MULTILINE)
+    assert re.search(
+        rf"^stopped by {name}: [\d,]+ of [\d,]+ shards kept; rerun the same command to resume$",
+        said,
+        re.MULTILINE,
+    )
     watched = run_command("watch", "--once", str(out))
     assert watched.stdout.startswith(f"stopped by {name}: ")
     assert watched.returncode == Exit.INCOMPLETE
@@ -144,7 +159,9 @@ def test_a_signal_ends_a_job_with_a_message_and_its_code(
 
 
 @pytest.mark.slow
-def test_ctrl_c_at_a_terminal_reaches_the_workers_too_and_says_one_line(tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_ctrl_c_at_a_terminal_reaches_the_workers_too_and_says_one_line(
+    tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "store"
     process = started(tiny_model, corpus, out, "--workers", "2", "--quiet")
     os.killpg(process.pid, signal.SIGINT)

@@ -25,17 +25,34 @@ def member_texts(name: Path) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-def test_sentences_are_left_out_by_their_tokens(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_are_left_out_by_their_tokens(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, first = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 40))
     overlapping = tmp_path / "2.txt"
-    lines = ["never seen w1", *lines_of(0, 40), "nor this", "\udcff", "nor this", ""]  # one of them is no UTF-8
+    lines = [
+        "never seen w1",
+        *lines_of(0, 40),
+        "nor this",
+        "\udcff",
+        "nor this",
+        "",
+    ]  # one of them is no UTF-8
     overlapping.write_bytes("\n".join(lines).encode(errors="surrogateescape"))
-    assert embed_into(name, tiny_model, first, "--skip-known") == Exit.COMPLETE  # there is no collection yet
+    assert (
+        embed_into(name, tiny_model, first, "--skip-known") == Exit.COMPLETE
+    )  # there is no collection yet
     assert member_texts(name) == [tuple(line.split()) for line in lines_of(0, 40)]
     capsys.readouterr()
     assert embed_into(name, tiny_model, str(overlapping), "--skip-known") == Exit.COMPLETE
     blank = [()] * lines_of(0, 40).count("")
-    assert member_texts(name) == [("never", "seen", "w1"), *blank, ("nor", "this"), (), ("nor", "this")]
+    assert member_texts(name) == [
+        ("never", "seen", "w1"),
+        *blank,
+        ("nor", "this"),
+        (),
+        ("nor", "this"),
+    ]
     said = capsys.readouterr().out
     assert f"{40 - len(blank)} sentences left out: the collection has them already" in said
     assert "in it twice now" not in said
@@ -44,24 +61,42 @@ def test_sentences_are_left_out_by_their_tokens(tmp_path: Path, tiny_model: Path
 
 
 def records(path: Path, texts: dict[str, str]) -> str:
-    return write(path, [json.dumps({"key": key, "text": text.split()}) for key, text in texts.items()])
+    return write(
+        path, [json.dumps({"key": key, "text": text.split()}) for key, text in texts.items()]
+    )
 
 
 @pytest.mark.slow
-def test_sentences_are_left_out_by_their_ids_where_there_are_any(tmp_path: Path, tiny_model: Path) -> None:
+def test_sentences_are_left_out_by_their_ids_where_there_are_any(
+    tmp_path: Path, tiny_model: Path
+) -> None:
     name = tmp_path / "all"
 
     def embed(path: str) -> int:
-        command = ["embed", path, "--into", str(name), "--model", str(tiny_model), "--id-field", "key", "--skip-known"]
+        command = [
+            "embed",
+            path,
+            "--into",
+            str(name),
+            "--model",
+            str(tiny_model),
+            "--id-field",
+            "key",
+            "--skip-known",
+        ]
         return main([*command, "--quiet"])
 
     assert embed(records(tmp_path / "1.jsonl", {"a": "w1 w2", "b": "w3"})) == Exit.COMPLETE
-    assert embed(records(tmp_path / "2.jsonl", {"b": "w3 corrected", "c": "w1 w2"})) == Exit.COMPLETE
+    assert (
+        embed(records(tmp_path / "2.jsonl", {"b": "w3 corrected", "c": "w1 w2"})) == Exit.COMPLETE
+    )
     assert member_texts(name) == [("w1", "w2")]  # another sentence of the same words
     assert opened(name).find_ids(["a", "b", "c"]) == [[0], [1], [2]]
     (tmp_path / "ids").write_text("b\n")
     assert main(["remove", str(name), "--ids", str(tmp_path / "ids")]) == 0
-    assert embed(records(tmp_path / "3.jsonl", {"b": "w3 corrected", "c": "w1 w2"})) == Exit.COMPLETE
+    assert (
+        embed(records(tmp_path / "3.jsonl", {"b": "w3 corrected", "c": "w1 w2"})) == Exit.COMPLETE
+    )
     assert member_texts(name) == [("w3", "corrected")]  # what was removed is not known
 
 
@@ -70,7 +105,10 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, first = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 20))
-    both, other = write(tmp_path / "2.txt", lines_of(0, 40)), write(tmp_path / "3.txt", lines_of(20, 20))
+    both, other = (
+        write(tmp_path / "2.txt", lines_of(0, 40)),
+        write(tmp_path / "3.txt", lines_of(20, 20)),
+    )
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
 
     def stop(*_: Any) -> None:
@@ -96,7 +134,9 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
 
 
 @pytest.mark.slow
-def test_nothing_new_adds_no_member(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_new_adds_no_member(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, first = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 20))
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
     names = sorted(name.rglob("*"))
@@ -114,7 +154,9 @@ def test_nothing_new_adds_no_member(tmp_path: Path, tiny_model: Path, capsys: py
 def test_a_member_that_compact_left_without_tokens_stays(tmp_path: Path, tiny_model: Path) -> None:
     name, text = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 5))
     assert embed_into(name, tiny_model, text, "--skip-known") == Exit.COMPLETE
-    (tmp_path / "ids").write_text("".join(f"{s.id}\n" for s in opened(name).sentences() if s.tokens))
+    (tmp_path / "ids").write_text(
+        "".join(f"{s.id}\n" for s in opened(name).sentences() if s.tokens)
+    )
     assert main(["remove", str(name), "--ids", str(tmp_path / "ids")]) == Exit.COMPLETE
     assert main(["compact", str(name)]) == Exit.COMPLETE
     assert embed_into(name, tiny_model, text, "--skip-known") == Exit.COMPLETE

@@ -25,11 +25,15 @@ Command = Callable[..., int]
 
 
 def marker(shard: int, tokens: int, **stats: float | int | str) -> ShardMarker:
-    return ShardMarker(shard, 0, tokens, (ObjectRecord("x", 100, "0" * 8),), "p", {"tokens": tokens, **stats})
+    return ShardMarker(
+        shard, 0, tokens, (ObjectRecord("x", 100, "0" * 8),), "p", {"tokens": tokens, **stats}
+    )
 
 
 def markers_of(root: Root) -> list[ShardMarker]:
-    read = [read_marker(root, ShardMarker, shard) for shard in range(read_manifest(root).sizes.shards)]
+    read = [
+        read_marker(root, ShardMarker, shard) for shard in range(read_manifest(root).sizes.shards)
+    ]
     return [marker for marker in read if marker is not None]
 
 
@@ -40,25 +44,47 @@ def total_bytes(markers: list[ShardMarker]) -> int:
 def test_sums_are_over_shards() -> None:
     all_of_it = stat_sums(
         [
-            marker(0, 10, seconds_computing=1.5, engine_cells=100, engine_cells_used=90, finished=5.0, device="cpu"),
-            marker(1, 30, seconds_computing=0.5, engine_cells=100, engine_cells_used=50, finished=6.0),
+            marker(
+                0,
+                10,
+                seconds_computing=1.5,
+                engine_cells=100,
+                engine_cells_used=90,
+                finished=5.0,
+                device="cpu",
+            ),
+            marker(
+                1, 30, seconds_computing=0.5, engine_cells=100, engine_cells_used=50, finished=6.0
+            ),
         ]
     )
     assert (all_of_it["tokens"], all_of_it["seconds_computing"]) == (40, 2.0)
     assert "device" not in all_of_it
 
 
-def test_the_block_at_the_end_says_what_was_done_and_claims_nothing_of_the_words(embed: Command, tmp_path: Path) -> None:
+def test_the_block_at_the_end_says_what_was_done_and_claims_nothing_of_the_words(
+    embed: Command, tmp_path: Path
+) -> None:
     out = tmp_path / "store"
     assert embed(out) == Exit.COMPLETE
     root = Root(out)
     manifest = read_manifest(root)
     everything = stat_sums(markers_of(root))
     assert everything["tokens"] == manifest.sizes.tokens
-    left = {"bytes": total_bytes(markers_of(root)), "everything": everything, "this_run": everything}
+    left = {
+        "bytes": total_bytes(markers_of(root)),
+        "everything": everything,
+        "this_run": everything,
+    }
     lines = summary(root, manifest, left, seconds=2.0)
     assert lines[0] == f"complete: {out}"
-    assert [line[2:11].strip() for line in lines[1:]] == ["text", "problems", "states", "size", "this run"]
+    assert [line[2:11].strip() for line in lines[1:]] == [
+        "text",
+        "problems",
+        "states",
+        "size",
+        "this run",
+    ]
     assert "known words" not in "".join(lines)
     later = summary(root, manifest, left | {"this_run": {}}, seconds=2.0)
     assert any("there already from an earlier run" in line for line in later)
@@ -79,27 +105,48 @@ def test_a_job_that_ends_reads_no_marker_for_its_summary(
     assert f"size      {len(markers)} shards" in capsys.readouterr().out
 
 
-def test_ids_that_documents_repeat_are_told(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_that_documents_repeat_are_told(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two documents of coreference with one key: the job goes on, and says that their sentences are read by number."""
-    records = [{"doc_key": key, "sentences": [["a", "b"], [word]]} for key, word in (("d", "c"), ("e", "c"), ("d", "e"))]
+    records = [
+        {"doc_key": key, "sentences": [["a", "b"], [word]]}
+        for key, word in (("d", "c"), ("e", "c"), ("d", "e"))
+    ]
     (tmp_path / "in.jsonlines").write_text("".join(json.dumps(record) + "\n" for record in records))
-    command = ["embed", str(tmp_path / "in.jsonlines"), "--output", str(tmp_path / "store"), "--model", str(tiny_model)]
+    command = [
+        "embed",
+        str(tmp_path / "in.jsonlines"),
+        "--output",
+        str(tmp_path / "store"),
+        "--model",
+        str(tiny_model),
+    ]
     assert main(command) == Exit.COMPLETE
-    assert "ids       2 sentences repeat the id of an earlier one: read those by number" in capsys.readouterr().out
+    assert (
+        "ids       2 sentences repeat the id of an earlier one: read those by number"
+        in capsys.readouterr().out
+    )
     store = elmo_store.open(tmp_path / "store")
-    with pytest.raises(AmbiguousIdError, match=r"2 sentences of .* have the id 'd.1', 1, 5: read one of them by") as told:
+    with pytest.raises(
+        AmbiguousIdError, match=r"2 sentences of .* have the id 'd.1', 1, 5: read one of them by"
+    ) as told:
         store.sentence(id=store[5].id)
     assert told.value.numbers == [1, 5]
     assert store.sentence(id=store[3].id).index == 3
     assert main(["verify", str(tmp_path / "store")]) == Exit.COMPLETE
 
 
-@pytest.mark.parametrize(("n", "text"), [(12, "12 bytes"), (12_345, "12.3 kB"), (3.2e15, "3,200.0 TB")])
+@pytest.mark.parametrize(
+    ("n", "text"), [(12, "12 bytes"), (12_345, "12.3 kB"), (3.2e15, "3,200.0 TB")]
+)
 def test_sizes_for_people(n: float, text: str) -> None:
     assert human_bytes(n) == text
 
 
-def test_info_says_what_is_there_and_how_to_open_it(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_says_what_is_there_and_how_to_open_it(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "store"
     assert embed(out, "--store", "both") == Exit.COMPLETE
     capsys.readouterr()
@@ -126,14 +173,19 @@ def test_what_fails_in_passing_is_tried_again_in_every_stage(
     embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound_put, sound_get = LocalDisk.put, LocalDisk.get
-    failing = {"put": {PLAN, SENTENCE_INDEX, "states.zarr/states/c/1/0/0"}, "get": {shard_marker(2), TASK_LIST}}
+    failing = {
+        "put": {PLAN, SENTENCE_INDEX, "states.zarr/states/c/1/0/0"},
+        "get": {shard_marker(2), TASK_LIST},
+    }
 
     def fails_once(kind: str, rel: str) -> None:
         if rel in failing[kind]:
             failing[kind].remove(rel)
             raise OSError("injected: passes")
 
-    def put(self: LocalDisk, rel: str, data: Data, before: Callable[[], None], **options: bool) -> str:
+    def put(
+        self: LocalDisk, rel: str, data: Data, before: Callable[[], None], **options: bool
+    ) -> str:
         fails_once("put", rel)
         return sound_put(self, rel, data, before)
 

@@ -19,7 +19,9 @@ def compared(store: Path) -> dict[str, Any]:
     for path in sorted(path for path in store.rglob("*") if path.is_file()):
         data, rel = path.read_bytes(), path.relative_to(store)
         if rel.parts[0] in (SHARDS, PART_GROUPS, IDS):
-            found[str(rel)] = {name: value for name, value in json.loads(data).items() if name not in OF_A_RUN}
+            found[str(rel)] = {
+                name: value for name, value in json.loads(data).items() if name not in OF_A_RUN
+            }
         else:
             found[str(rel)] = data
     return found
@@ -35,8 +37,36 @@ def test_two_runs_differ_where_the_page_says(embed: Command, tmp_path: Path) -> 
         if source.exists():
             source.rename(tmp_path / "source-before")
         assert embed(source, "--store", "both", "--boundaries", *options) == 0
-        assert main(["mix", str(source), "--output", str(others[0]), "--weights", str(weights), "--quiet", *options]) == 0
-        assert main(["convert", str(source), "--output", str(others[1]), "--dtype", "int8", "--quiet", *options]) == 0
+        assert (
+            main(
+                [
+                    "mix",
+                    str(source),
+                    "--output",
+                    str(others[0]),
+                    "--weights",
+                    str(weights),
+                    "--quiet",
+                    *options,
+                ]
+            )
+            == 0
+        )
+        assert (
+            main(
+                [
+                    "convert",
+                    str(source),
+                    "--output",
+                    str(others[1]),
+                    "--dtype",
+                    "int8",
+                    "--quiet",
+                    *options,
+                ]
+            )
+            == 0
+        )
         stores.append([compared(store) for store in (source, *others)])
         for store in others:
             store.rename(store.with_name(f"{store.name}-{len(stores)}"))

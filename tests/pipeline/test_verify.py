@@ -22,16 +22,27 @@ Command = Callable[..., int]
 
 def recomputed(shown: str) -> list[int]:
     """How many sentences were computed again, and how many of them had the same bytes."""
-    (counts,) = re.findall(r"^recomputed: (\d+) sentences, (\d+) with the same bytes", shown, re.MULTILINE)
+    (counts,) = re.findall(
+        r"^recomputed: (\d+) sentences, (\d+) with the same bytes", shown, re.MULTILINE
+    )
     return list(map(int, counts))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [(), ("--boundaries", "--store", "both", "--dtype", "float32", "--checksum", "crc32c"), ("--dtype", "int8")]
+    "options",
+    [
+        (),
+        ("--boundaries", "--store", "both", "--dtype", "float32", "--checksum", "crc32c"),
+        ("--dtype", "int8"),
+    ],
 )
 def test_a_sound_store(
-    embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+    embed: Command,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
 ) -> None:
     assert embed(tmp_path / "store", *options) == Exit.COMPLETE
     capsys.readouterr()
@@ -47,7 +58,11 @@ def test_a_sound_store(
 
 @pytest.mark.skipif(int8_problem() is not None, reason="this processor does not multiply in 8 bits")
 def test_a_store_computed_in_8_bits_is_computed_so_again(
-    embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    embed: Command,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert embed(tmp_path / "store", "--precision", "int8") == Exit.COMPLETE
     check = ["verify", str(tmp_path / "store"), "--recompute", "20", "--model", str(tiny_model)]
@@ -62,10 +77,16 @@ def test_a_store_computed_in_8_bits_is_computed_so_again(
 
 
 def test_vectors_are_computed_again_where_the_compiled_cell_is_not(
-    made: Made, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Made,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("model.engine.cell.kernel_module", lambda *_: "it is not installed")
-    assert main(["verify", str(made.zarr), "--recompute", "20", "--model", str(tiny_model)]) == Exit.COMPLETE
+    assert (
+        main(["verify", str(made.zarr), "--recompute", "20", "--model", str(tiny_model)])
+        == Exit.COMPLETE
+    )
     assert "recomputed: " in capsys.readouterr().out
 
 
@@ -84,7 +105,9 @@ def test_a_quick_look_reads_no_object_and_says_what_it_compared(
 
     code, shown = quick(store)
     assert code == Exit.COMPLETE
-    assert f", {len(read_manifest(Root(store)).objects)} by size alone; " in shown  # those of the manifest have no stamp
+    assert (
+        f", {len(read_manifest(Root(store)).objects)} by size alone; " in shown
+    )  # those of the manifest have no stamp
     assert quick(touched)[0] == Exit.DAMAGED
     assert "states/c/0/0/0 was replaced after its marker was put" in quick(touched)[1]
     code, shown = quick(copy)
@@ -98,7 +121,9 @@ def test_a_quick_look_reads_no_object_and_says_what_it_compared(
 
 
 @pytest.mark.slow
-def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_store(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert embed(tmp_path / "store") == Exit.COMPLETE
     root = Root(tmp_path / "store")
     data = bytearray(root.get(layout.zarr_states_shard(0)))
@@ -123,11 +148,16 @@ def test_vectors_of_another_start_are_found(
     for shard in range(2):
         zero.put(layout.zarr_states_shard(shard), warm.get(layout.zarr_states_shard(shard)))
     capsys.readouterr()
-    assert main(["verify", str(tmp_path / "store"), "--recompute", "60", "--model", str(tiny_model)]) == Exit.DAMAGED
+    assert (
+        main(["verify", str(tmp_path / "store"), "--recompute", "60", "--model", str(tiny_model)])
+        == Exit.DAMAGED
+    )
     assert "differs by" in capsys.readouterr().out
 
 
-def test_what_can_not_be_verified(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_can_not_be_verified(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["verify", str(tmp_path / "nothing")]) == Exit.BAD_LOCATION
     make_store(str(tmp_path / "store"))  # of a model that is nowhere
     assert main(["verify", str(tmp_path / "store"), "--recompute", "1"]) == Exit.BAD_USAGE
@@ -144,7 +174,9 @@ def test_a_start_state_that_is_no_more_is_among_the_faults(
         (store / "start_state.safetensors").unlink()
     else:
         (store / "start_state.safetensors").write_bytes(b"nothing")
-    assert main(["verify", str(store), "--recompute", "5", "--model", str(tiny_model)]) == Exit.DAMAGED
+    assert (
+        main(["verify", str(store), "--recompute", "5", "--model", str(tiny_model)]) == Exit.DAMAGED
+    )
     shown = capsys.readouterr()
     assert "start_state.safetensors" in shown.out
     assert shown.err == ""

@@ -30,7 +30,10 @@ class Mix(nn.Module):
         super().__init__()
         self.do_layer_norm = do_layer_norm
         self.scalar_parameters = nn.ParameterList(
-            [nn.Parameter(torch.tensor([w]), requires_grad=initial is None) for w in initial or [0.0] * size]
+            [
+                nn.Parameter(torch.tensor([w]), requires_grad=initial is None)
+                for w in initial or [0.0] * size
+            ]
         )
         self.gamma = nn.Parameter(torch.ones(1), requires_grad=initial is None)
 
@@ -45,7 +48,9 @@ class Mix(nn.Module):
                 variance = (((tensor * real - mean) * real) ** 2).sum() / count
                 normed.append((tensor - mean) / torch.sqrt(variance + 1e-12))
             tensors = normed
-        mixed: torch.Tensor = self.gamma * sum(w * tensor for w, tensor in zip(weights, tensors, strict=True))
+        mixed: torch.Tensor = self.gamma * sum(
+            w * tensor for w, tensor in zip(weights, tensors, strict=True)
+        )
         return mixed
 
 
@@ -68,7 +73,9 @@ class Elmo(nn.Module):
         self._dropout = nn.Dropout(dropout)
         self._n = num_output_representations
         for k in range(num_output_representations):
-            self.add_module(f"scalar_mix_{k}", Mix(int(module.num_layers), do_layer_norm, scalar_mix_parameters))  # type: ignore[arg-type]
+            self.add_module(
+                f"scalar_mix_{k}", Mix(int(module.num_layers), do_layer_norm, scalar_mix_parameters)
+            )  # type: ignore[arg-type]
 
     def forward(self, ids: torch.Tensor) -> dict[str, Any]:
         output = self._elmo_lstm(ids)
@@ -83,7 +90,10 @@ class Elmo(nn.Module):
                 mixed = inner
             kept.append(self._dropout(mixed))
         lengths = mask.sum(1) if self._keep else (mask.sum(1) - 2).clamp(min=0)
-        return {"elmo_representations": kept, "mask": (torch.arange(kept[0].shape[1])[None] < lengths[:, None]).long()}
+        return {
+            "elmo_representations": kept,
+            "mask": (torch.arange(kept[0].shape[1])[None] < lengths[:, None]).long(),
+        }
 
 
 def original_embedder(wheel: Path) -> types.ModuleType:
@@ -107,7 +117,9 @@ def padded_ids(mapper: Any, batch: Sequence[Sequence[str]]) -> torch.Tensor:
     """What `batch_to_ids` makes of an `ELMoCharacterMapper`'s words: zeros behind each sentence [B, longest, 50]."""
     longest = max(len(sentence) for sentence in batch)
     spelt = [[mapper.convert_word_to_char_ids(word) for word in sentence] for sentence in batch]
-    return torch.tensor([words + [[0] * 50] * (longest - len(words)) for words in spelt], dtype=torch.int64)
+    return torch.tensor(
+        [words + [[0] * 50] * (longest - len(words)) for words in spelt], dtype=torch.int64
+    )
 
 
 def original(wheel: Path, *more: str) -> types.ModuleType:
@@ -122,14 +134,24 @@ def original(wheel: Path, *more: str) -> types.ModuleType:
             for file in (*_FILES, *more):
                 name = "allennlp." + file.replace("/", ".")
                 module = types.ModuleType(name)
-                module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importing_stand_ins}
+                module.__dict__["__builtins__"] = {
+                    **vars(builtins),
+                    "__import__": _importing_stand_ins,
+                }
                 made[file] = sys.modules[name] = module
-                exec(compile(archive.read(f"allennlp/{file}.py"), f"{wheel}/{file}.py", "exec"), module.__dict__)
+                exec(
+                    compile(archive.read(f"allennlp/{file}.py"), f"{wheel}/{file}.py", "exec"),
+                    module.__dict__,
+                )
         return made[(*_FILES, *more)[-1]]
     finally:
-        for name in [name for name in sys.modules if name.split(".")[0] in ("allennlp", "overrides")]:
+        for name in [
+            name for name in sys.modules if name.split(".")[0] in ("allennlp", "overrides")
+        ]:
             del sys.modules[name]
-        sys.modules.update({name: module for name, module in before.items() if name not in sys.modules})
+        sys.modules.update(
+            {name: module for name, module in before.items() if name not in sys.modules}
+        )
 
 
 class _Anything:

@@ -18,7 +18,9 @@ class StoreContract:
 
     @pytest.fixture
     def store(self, written: Written) -> elmo_store.Store:
-        return elmo_store.open(written.root.url(), storage_options=written.root.storage_options or None, form=self.form)
+        return elmo_store.open(
+            written.root.url(), storage_options=written.root.storage_options or None, form=self.form
+        )
 
     def test_sizes(self, store: elmo_store.Store, written: Written) -> None:
         assert len(store) == store.n_sentences == len(LENGTHS)
@@ -33,14 +35,21 @@ class StoreContract:
         assert found.dtype == written.states.dtype
         np.testing.assert_array_equal(found, written.states)
 
-    @pytest.mark.parametrize("rows", [slice(0, 0), slice(3, 9), slice(15, 33), slice(-5, None), slice(40, 3), slice(2, 40, 7)])
+    @pytest.mark.parametrize(
+        "rows",
+        [slice(0, 0), slice(3, 9), slice(15, 33), slice(-5, None), slice(40, 3), slice(2, 40, 7)],
+    )
     def test_some_rows_of_some_states_in_the_order_asked_for(
         self, store: elmo_store.Store, written: Written, rows: slice
     ) -> None:
-        np.testing.assert_array_equal(store.read(("bwd2", "x", "fwd1"), rows), written.states[rows][:, [4, 0, 1]])
+        np.testing.assert_array_equal(
+            store.read(("bwd2", "x", "fwd1"), rows), written.states[rows][:, [4, 0, 1]]
+        )
 
     def test_rows_backwards(self, store: elmo_store.Store, written: Written) -> None:
-        np.testing.assert_array_equal(store.read("x", slice(30, 2, -3)), written.states[30:2:-3, :1])
+        np.testing.assert_array_equal(
+            store.read("x", slice(30, 2, -3)), written.states[30:2:-3, :1]
+        )
         assert store.read("x", slice(2, 30, -1)).shape == (0, 1, store.channels)
 
     def test_one_state_as_an_array(self, store: elmo_store.Store, written: Written) -> None:
@@ -55,7 +64,11 @@ class StoreContract:
     def test_each_sentence(self, store: elmo_store.Store, written: Written) -> None:
         for i, tokens in enumerate(written.tokens):
             sentence = store.sentence(i)
-            assert (sentence.index, sentence.id, sentence.tokens) == (i, f"doc.txt:{i}", tuple(tokens))
+            assert (sentence.index, sentence.id, sentence.tokens) == (
+                i,
+                f"doc.txt:{i}",
+                tuple(tokens),
+            )
             assert (sentence.source, sentence.position) == ("in/doc.txt", i)
             np.testing.assert_array_equal(sentence.read(), written.states[written.rows(i)])
             np.testing.assert_array_equal(sentence["bwd1"], written.states[written.rows(i), 2])
@@ -91,7 +104,9 @@ class StoreContract:
         assert {len(b) for b in batches[:-1]} <= {size}
         for batch in batches:
             for sentence, rows in batch:
-                np.testing.assert_array_equal(rows, written.states[written.rows(sentence.index)][:, [1, 2]])
+                np.testing.assert_array_equal(
+                    rows, written.states[written.rows(sentence.index)][:, [1, 2]]
+                )
 
     def test_tokens_of_rows(self, store: elmo_store.Store, written: Written) -> None:
         assert store.tokens() == written.row_tokens
@@ -100,8 +115,12 @@ class StoreContract:
     def test_layers(self, store: elmo_store.Store, written: Written) -> None:
         rows = written.states[written.rows(1)]
         layers = store.sentence(1).layers()
-        np.testing.assert_array_equal(layers[:, 0], np.concatenate([rows[:, 0], rows[:, 0]], axis=1))
-        np.testing.assert_array_equal(layers[:, 2], np.concatenate([rows[:, 3], rows[:, 4]], axis=1))
+        np.testing.assert_array_equal(
+            layers[:, 0], np.concatenate([rows[:, 0], rows[:, 0]], axis=1)
+        )
+        np.testing.assert_array_equal(
+            layers[:, 2], np.concatenate([rows[:, 3], rows[:, 4]], axis=1)
+        )
 
     def test_a_pickled_store_reads(self, store: elmo_store.Store, written: Written) -> None:
         store.sentence(0)
@@ -114,5 +133,7 @@ class StoreContract:
         assert report.shards == written.manifest.sizes.shards
         assert report.sentences == len(LENGTHS)
         unmarked = ("elmo_store.json", "_shards/", "_parts/", "_ids/")  # what says so of the others
-        assert report.bytes == sum(size for name, size in sizes.items() if not name.startswith(unmarked))
+        assert report.bytes == sum(
+            size for name, size in sizes.items() if not name.startswith(unmarked)
+        )
         assert all_faults(store) == []

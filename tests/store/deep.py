@@ -39,7 +39,9 @@ def all_faults(store: StoreReader) -> list[str]:
     """What `verify` finds wrong with a complete store or each member of a collection, and between its objects; one line each."""
     report = verify(store)
     faults = [fault.text for fault in report.faults]
-    if any(fault.missing for fault in report.faults):  # the store need not be as large as its manifest says
+    if any(
+        fault.missing for fault in report.faults
+    ):  # the store need not be as large as its manifest says
         return faults
     for held in store.held():
         faults += islice(deep_faults(held.store, THREADS), FAULTS_AT_MOST)
@@ -58,7 +60,9 @@ def deep_faults(store: StoreReader, threads: int) -> Iterator[str]:
             return
 
         def each(items: Iterable[T], faults_of: Callable[[T], Iterable[str]]) -> Iterator[str]:
-            return itertools.chain.from_iterable(pool.map(lambda item: list(_guarded(lambda: faults_of(item))), items))
+            return itertools.chain.from_iterable(
+                pool.map(lambda item: list(_guarded(lambda: faults_of(item))), items)
+            )
 
         refused: list[int] = []
         yield from each(parts, lambda part: _part_faults(store, part, refused))
@@ -75,7 +79,15 @@ def _guarded(faults: Callable[[], Iterable[str]]) -> Iterator[str]:
         yield from faults()
     except StoreError as error:
         yield str(error)
-    except (ValueError, KeyError, TypeError, OSError, RecursionError, MemoryError, OverflowError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OSError,
+        RecursionError,
+        MemoryError,
+        OverflowError,
+    ) as error:
         yield f"an object can't be read: {type(error).__name__}: {error}"
 
 
@@ -87,7 +99,9 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
                 yield f"{root.url(rel)} does not hold the names of the states"
             continue
         actual, expected = root.get_json(rel), json.loads(wanted)
-        for name in sorted({*actual, *expected} - {"attributes", "storage_transformers", "consolidated_metadata"}):
+        for name in sorted(
+            {*actual, *expected} - {"attributes", "storage_transformers", "consolidated_metadata"}
+        ):
             if actual.get(name) != expected.get(name):
                 yield f"{root.url(rel)}: {name} is {actual.get(name)!r}, the manifest asks for {expected.get(name)!r}"
         for array, value in (actual.get("consolidated_metadata") or {}).get("metadata", {}).items():
@@ -127,24 +141,34 @@ def _part_faults(store: StoreReader, part: PartRange, refused: list[int]) -> Ite
             yield f"{root.url(layout.rejects_part(part.part))}: sentence {reject['sentence']} was refused, and has tokens"
 
 
-def _field_faults(store: StoreReader, part: PartRange, where: str, lengths: npt.NDArray[np.int64]) -> Iterator[str]:
+def _field_faults(
+    store: StoreReader, part: PartRange, where: str, lengths: npt.NDArray[np.int64]
+) -> Iterator[str]:
     """The columns of a part must be those of all; a field of tokens has a value for each, or is null."""
-    columns = read_footers(store.root, [layout.sentences_part(part.part)])[0].schema.to_arrow_schema()
+    columns = read_footers(store.root, [layout.sentences_part(part.part)])[
+        0
+    ].schema.to_arrow_schema()
     if columns.names != store.columns:
         yield f"{where}: its columns are {', '.join(columns.names)}; of the first part they are {', '.join(store.columns)}"
         return
     names = [name for name, field in store.fields.items() if field.per == TOKEN]
-    table = store.sentences(part.first_sentence, part.first_sentence + part.n_sentences, columns=names)
+    table = store.sentences(
+        part.first_sentence, part.first_sentence + part.n_sentences, columns=names
+    )
     for name in names if part.n_sentences else ():
         listed = table[name].combine_chunks()
-        if (np.array(listed.fill_null([]).value_lengths()) != lengths)[np.array(listed.is_valid())].any():
+        if (np.array(listed.fill_null([]).value_lengths()) != lengths)[
+            np.array(listed.is_valid())
+        ].any():
             yield f"{where}: {name} has not a value for each token everywhere"
 
 
 def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
     other = []
-    for number, (sentence_id, hits) in enumerate(zip(ids, store.find_ids(ids), strict=True), part.first_sentence):
+    for number, (sentence_id, hits) in enumerate(
+        zip(ids, store.find_ids(ids), strict=True), part.first_sentence
+    ):
         if not hits:
             yield f"{where}: sentence {number} has the id {sentence_id!r}, which leads to none"
         elif hits[0] != number:
@@ -189,16 +213,26 @@ def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
     own_tokens: list[str] = []
     if "zarr" in readers:
         yield from _index_faults(store, shard)
-        own_tokens = VLenUTF8().decode(Zstd().decode(store.root.get(layout.zarr_token_chunk(shard)))).tolist()[: stop - first]
+        own_tokens = (
+            VLenUTF8()
+            .decode(Zstd().decode(store.root.get(layout.zarr_token_chunk(shard))))
+            .tolist()[: stop - first]
+        )
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
         tokens, sentence, index = text_of_rows(store, lo, hi)
-        columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
+        columns: dict[str, Any] = {
+            "row": np.arange(lo, hi),
+            "sentence": sentence,
+            "index_in_sentence": index,
+        }
         stored_tokens = {}
         if "zarr" in readers:
             stored_tokens["zarr"] = own_tokens[lo - first : hi - first]
         if "parquet" in readers:
-            stored = pq.read_table(BytesIO(store.root.get(layout.states_part(shard))), columns=["token", *columns])
+            stored = pq.read_table(
+                BytesIO(store.root.get(layout.states_part(shard))), columns=["token", *columns]
+            )
             stored = stored.slice(lo - first, hi - lo)
             stored_tokens["parquet"] = stored["token"].to_pylist()
             for name, wanted in columns.items():
@@ -212,7 +246,9 @@ def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
             blocks[form] = tuple(rows) if m.is_int8 else (rows,)
             if m.is_int8 and not (np.isfinite(scale := blocks[form][1]) & (scale >= 0)).all():
                 yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
-        if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):
+        if len(blocks) == 2 and any(
+            a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)
+        ):
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
 
 
@@ -223,12 +259,18 @@ def _index_faults(store: StoreReader, shard: int) -> Iterator[str]:
     n_chunks, used = m.shard_rows // m.chunk_rows, -(-(stop - first) // m.chunk_rows)
     width = m.channels * layout.NUMBER_BYTES[m.dtype]
     objects = [(layout.zarr_states_shard(shard), len(m.states), width)]
-    objects += [(layout.zarr_scale_shard(shard), 1, len(m.states) * layout.SCALE_BYTES)] if m.is_int8 else []
+    objects += (
+        [(layout.zarr_scale_shard(shard), 1, len(m.states) * layout.SCALE_BYTES)]
+        if m.is_int8
+        else []
+    )
     for rel, n_parts, part_bytes in objects:
         with errors_name(root, rel, (ValueError,)):
             tail = root.get_tails({rel: zarr_shard.index_bytes(n_chunks, n_parts)})[rel]
             entries = zarr_shard.parse_index(tail, n_chunks, n_parts, used)
         if m.compression == m.checksum == "none":
             offsets = np.arange(n_parts * used).reshape(n_parts, used).T * m.chunk_rows * part_bytes
-            if (entries[..., 1] != m.chunk_rows * part_bytes).any() or (entries[..., 0] != offsets).any():
+            if (entries[..., 1] != m.chunk_rows * part_bytes).any() or (
+                entries[..., 0] != offsets
+            ).any():
                 yield f"{root.url(rel)}: its index does not name the inner chunks one part after the other, from byte 0 on"

@@ -29,15 +29,24 @@ def manifest_schema() -> dict[str, Any]:
     schema["KeptField"]["properties"]["type"] = kind
     a_list = {"type": "array", "items": kind, "minItems": 1, "maxItems": 1}
     schema["FieldType"] = {
-        "anyOf": [{"enum": list(PLAIN)}, a_list, {"type": "object", "additionalProperties": kind, "minProperties": 1}]
+        "anyOf": [
+            {"enum": list(PLAIN)},
+            a_list,
+            {"type": "object", "additionalProperties": kind, "minProperties": 1},
+        ]
     }
 
     def when(member: str, value: Any, then: dict[str, Any]) -> dict[str, Any]:
-        return {"if": {"properties": {member: {"const": value}}, "required": [member]}, "then": {"properties": then}}
+        return {
+            "if": {"properties": {member: {"const": value}}, "required": [member]},
+            "then": {"properties": then},
+        }
 
     def feature(name: str, member: str, value: str) -> dict[str, Any]:
         named = {"contains": {"const": name}}
-        return when(member, value, {"required_features": named}) | {"else": {"properties": {"required_features": {"not": named}}}}
+        return when(member, value, {"required_features": named}) | {
+            "else": {"properties": {"required_features": {"not": named}}}
+        }
 
     own["allOf"] = [
         when("complete", True, {"counts": {"type": "object"}, "checksums": {"type": "object"}}),
@@ -45,7 +54,9 @@ def manifest_schema() -> dict[str, Any]:
         when("kind", "states", {"mix": {"type": "null"}}),
         feature(layout.INT8, "dtype", "int8"),
     ]
-    return _document("manifest", "elmo_store.json, format version 1", {"$ref": "#/$defs/Manifest"}, schema)
+    return _document(
+        "manifest", "elmo_store.json, format version 1", {"$ref": "#/$defs/Manifest"}, schema
+    )
 
 
 def markers_schema() -> dict[str, Any]:
@@ -56,7 +67,9 @@ def markers_schema() -> dict[str, Any]:
         own = schema[kind.__name__]
         own["properties"]["sha256"] = msgspec.json.schema(Sha256)
         own["required"] = list(own["properties"])
-    names = ", ".join(f"{folder}/*.json" for folder in (layout.SHARDS, layout.PART_GROUPS, layout.IDS))
+    names = ", ".join(
+        f"{folder}/*.json" for folder in (layout.SHARDS, layout.PART_GROUPS, layout.IDS)
+    )
     any_of = {"oneOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]}
     return _document("markers", f"{names}, format version 1", any_of, schema)
 
@@ -77,8 +90,14 @@ def _definitions(*kinds: type) -> dict[str, Any]:
     return definitions
 
 
-def _document(name: str, title: str, whole: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:elmo-store:{name}:1", "title": title}
+def _document(
+    name: str, title: str, whole: dict[str, Any], definitions: dict[str, Any]
+) -> dict[str, Any]:
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:elmo-store:{name}:1",
+        "title": title,
+    }
     return {**head, "description": _REST, **whole, "$defs": definitions}
 
 

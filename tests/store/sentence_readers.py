@@ -7,8 +7,14 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-IGNORE_DASK = pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # its use of pandas
-FOLDER_AND_GLOB, FOLDER_ALONE, GLOB_ALONE = ("sentences", "sentences/*.parquet"), ("sentences",), ("sentences/*.parquet",)
+IGNORE_DASK = pytest.mark.filterwarnings(
+    "ignore:The inplace keyword:DeprecationWarning"
+)  # its use of pandas
+FOLDER_AND_GLOB, FOLDER_ALONE, GLOB_ALONE = (
+    ("sentences", "sentences/*.parquet"),
+    ("sentences",),
+    ("sentences/*.parquet",),
+)
 
 
 def _of_duckdb(path: str) -> pa.Table:

@@ -101,7 +101,8 @@ def make_manifest(
         dtype=dtype,
         precision="float32",
         boundaries=boundaries,
-        states=states or (tuple(one.name for one in mix.weight_sets) if mix else layout.state_names(LAYERS)),
+        states=states
+        or (tuple(one.name for one in mix.weight_sets) if mix else layout.state_names(LAYERS)),
         channels=channels,
         shard_rows=shard_rows,
         forms=tuple(store_forms),
@@ -162,17 +163,31 @@ def make_store(
         stored = given.astype(manifest.dtype, copy=False)
     states = stored.floats() if isinstance(stored, Int8Rows) else stored
     tokens = [[token(starts[i] + j) for j in range(n)] for i, n in enumerate(lengths)]
-    row_tokens = [t for ts in tokens for t in ([layout.BOS_TOKEN, *ts, layout.EOS_TOKEN] if manifest.boundaries and ts else ts)]
+    row_tokens = [
+        t
+        for ts in tokens
+        for t in ([layout.BOS_TOKEN, *ts, layout.EOS_TOKEN] if manifest.boundaries and ts else ts)
+    ]
     sentence = np.repeat(np.arange(len(lengths), dtype=np.int64), rows)
     index = np.concatenate([np.zeros(0, np.int32), *(np.arange(n, dtype=np.int32) for n in rows)])
     h, c = start_state()
     root.put(layout.START_STATE, save({"h": h, "c": c}, metadata={"kind": "warm"}))
-    file = {"url": "input.txt", "format": "lines", "guessed": True, "bytes": 123, "version": "mtime=1", "pieces": 1}
+    file = {
+        "url": "input.txt",
+        "format": "lines",
+        "guessed": True,
+        "bytes": 123,
+        "version": "mtime=1",
+        "pieces": 1,
+    }
     root.put(layout.INPUTS, encode_inputs([file]))
     zarr_form.create(root, manifest)
     written = write_sentences(root, manifest, tokens, starts, parts)
     tables = write_ids(root, manifest, tokens)
-    markers = [write_shard(root, manifest, shard, stored, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
+    markers = [
+        write_shard(root, manifest, shard, stored, row_tokens, sentence, index)
+        for shard in range(manifest.sizes.shards)
+    ]
     complete = complete_store(root, manifest, checksum(markers), [written], [tables])
     if not manifest.complete:
         write_manifest(root, manifest)
@@ -191,8 +206,12 @@ def write_shard(
     index: npt.NDArray[np.int32],
 ) -> ShardMarker:
     lo, hi = manifest.shard_range(shard)
-    objects = forms.encode_shard(manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi])
-    marker = ShardMarker(shard, lo, hi - lo, put_objects(root, objects)[0], stats={"tokens": hi - lo})
+    objects = forms.encode_shard(
+        manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi]
+    )
+    marker = ShardMarker(
+        shard, lo, hi - lo, put_objects(root, objects)[0], stats={"tokens": hi - lo}
+    )
     write_marker(root, marker)
     return marker
 
@@ -201,7 +220,9 @@ def write_ids(root: Root, manifest: Manifest, tokens: list[list[str]]) -> IdsMar
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"{document(manifest)}:{i}" for i in range(n))
     texts = hash_texts(tokens, cut_bytes(manifest.model.options))
-    tables = ids.encode_lookups([(pairs, np.arange(n)), (texts, np.arange(n))], bits, range(1 << bits))
+    tables = ids.encode_lookups(
+        [(pairs, np.arange(n)), (texts, np.arange(n))], bits, range(1 << bits)
+    )
     marker = IdsMarker(0, 0, 1 << bits, put_objects(root, tables)[0])
     write_marker(root, marker)
     return marker
@@ -228,12 +249,24 @@ def write_sentences(
             schema=layout.SENTENCES_SCHEMA,
         )
         objects.append((layout.sentences_part(part), encode_part(table)))
-        ranges.append(PartRange(part, first, count, starts[first], starts[first + count] - starts[first]))
+        ranges.append(
+            PartRange(part, first, count, starts[first], starts[first + count] - starts[first])
+        )
         first += count
     if manifest.sizes.rejected:
         refused = len(tokens) - 3  # sentence 5 of `LENGTHS`
-        reject = {"sentence": refused, "source": "in/doc.txt", "position": 5, "reason": "not UTF-8", "raw": "?"}
-        part = next(one.part for one in ranges if one.first_sentence <= refused < one.first_sentence + one.n_sentences)
+        reject = {
+            "sentence": refused,
+            "source": "in/doc.txt",
+            "position": 5,
+            "reason": "not UTF-8",
+            "raw": "?",
+        }
+        part = next(
+            one.part
+            for one in ranges
+            if one.first_sentence <= refused < one.first_sentence + one.n_sentences
+        )
         objects.append((layout.rejects_part(part), (json.dumps(reject) + "\n").encode()))
     for chunk in range(-(-len(starts) // manifest.sentence_chunk)):
         entries = np.array(starts[chunk * manifest.sentence_chunk :][: manifest.sentence_chunk])
@@ -245,5 +278,9 @@ def write_sentences(
 
 def sealed_again(value: Mapping[str, Any]) -> bytes:
     """A marker that says ``value``, with the hash that belongs to it, as somebody who reads the format's page would write it."""
-    head = json.dumps({name: one for name, one in value.items() if name != "sha256"}, indent=2).removesuffix("\n}").encode()
+    head = (
+        json.dumps({name: one for name, one in value.items() if name != "sha256"}, indent=2)
+        .removesuffix("\n}")
+        .encode()
+    )
     return head + f',\n  "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'.encode()

@@ -40,13 +40,17 @@ def test_the_models_spelling_and_the_way_back() -> None:
     for own, sentence in zip(ids, BATCH, strict=True):
         assert torch.equal(own[: len(sentence)], torch.from_numpy(char_ids(sentence)).long())
         assert not own[len(sentence) :].any()
-    assert tokens_of_ids(ids.numpy()) == [[word.encode("utf-8", "ignore")[:48] for word in sentence] for sentence in BATCH]
+    assert tokens_of_ids(ids.numpy()) == [
+        [word.encode("utf-8", "ignore")[:48] for word in sentence] for sentence in BATCH
+    ]
 
 
 def test_their_own_mapper() -> None:
     wheel = os.environ.get("ELMO_STORE_ALLENNLP")
     if not wheel:
-        pytest.skip("no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP")
+        pytest.skip(
+            "no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP"
+        )
     mapper = allennlp_elmo.original(Path(wheel)).ELMoCharacterMapper()
     words = [chr(i) for i in range(0x250)] + [
         chr(i) * n for i in (0x41, 0x3B1, 0x4E00, 0x1F600) for n in (1, 11, 12, 16, 17, 24, 48, 49)

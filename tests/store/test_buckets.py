@@ -50,10 +50,18 @@ def test_objects_are_put_read_listed_and_removed(root: Root, tmp_path: Path) -> 
     assert root.get("b/ü %41~c#.x") == data
     assert root.get_many(names) == [data] * 4
     assert root.get_tails({"a": 7, "b/c": 10**6}) == {"a": data[-7:], "b/c": data}
-    assert (root.size("a"), root.size("b"), root.size("nothing"), root.size("empty")) == (len(data), None, None, 0)
+    assert (root.size("a"), root.size("b"), root.size("nothing"), root.size("empty")) == (
+        len(data),
+        None,
+        None,
+        0,
+    )
     assert (root.exists("b/c"), root.exists("b"), root.names("nothing")) == (True, False, [])
     assert root.names("b") == ["c", "d", "ü %41~c#.x"]
-    pieces = [Range(name, start, memoryview(bytearray(n))) for name, start, n in (("a", 3, 5), ("a", 9000, 20), ("b/c", 0, 1))]
+    pieces = [
+        Range(name, start, memoryview(bytearray(n)))
+        for name, start, n in (("a", 3, 5), ("a", 9000, 20), ("b/c", 0, 1))
+    ]
     root.read_ranges(pieces)
     assert [bytes(piece.into) for piece in pieces] == [data[3:8], data[9000:9020], data[:1]]
     with root.filesystem.open(root.path("b/c"), "rb") as file:
@@ -73,9 +81,16 @@ def test_objects_are_put_read_listed_and_removed(root: Root, tmp_path: Path) -> 
 
 
 def test_puts_on_a_condition_and_stamps(root: Root, tmp_path: Path) -> None:
-    assert (root.put_new("a", b"mine"), root.put_new("a", b"theirs"), root.get("a")) == (True, False, b"mine")
+    assert (root.put_new("a", b"mine"), root.put_new("a", b"theirs"), root.get("a")) == (
+        True,
+        False,
+        b"mine",
+    )
     (tmp_path / "file").write_bytes(b"of a file")
-    assert (root.put_new("a", tmp_path / "file"), root.put_new("b", tmp_path / "file")) == (False, True)
+    assert (root.put_new("a", tmp_path / "file"), root.put_new("b", tmp_path / "file")) == (
+        False,
+        True,
+    )
     with pytest.raises(OSError):
         root.filesystem.pipe_file(root.path("a"), b"theirs", mode="create")
     assert (root.get("a"), root.get("b")) == (b"mine", b"of a file")
@@ -95,7 +110,9 @@ def test_an_object_is_copied_within_a_bucket_and_between_two(root: Root) -> None
     filesystem.cp_file(root.path("a"), root.path("b/c"))
     assert root.get("b/c") == root.get("a")
     if kind_of(filesystem) == "s3":
-        urlopen(Request(f"{os.environ['AWS_ENDPOINT_URL']}/another", method="PUT"), timeout=30).close()
+        urlopen(
+            Request(f"{os.environ['AWS_ENDPOINT_URL']}/another", method="PUT"), timeout=30
+        ).close()
         another = Root("s3://another/d")
         filesystem.cp_file(root.path("a"), another.path("a"))
         assert another.get("a") == root.get("a")
@@ -107,7 +124,9 @@ def test_what_is_missing_or_too_short_is_told_by_name(root: Root) -> None:
         lambda: root.get("nothing"),
         lambda: root.get_many(["a", "nothing"]),
         lambda: root.get_tails({"a": 1, "nothing": 3}),
-        lambda: root.read_ranges([Range("a", 0, memoryview(bytearray(2))), Range("nothing", 0, memoryview(bytearray(2)))]),
+        lambda: root.read_ranges(
+            [Range("a", 0, memoryview(bytearray(2))), Range("nothing", 0, memoryview(bytearray(2)))]
+        ),
     ):
         with pytest.raises(FileNotFoundError, match="nothing"):
             read()
@@ -126,7 +145,9 @@ def by_obstore(request: pytest.FixtureRequest) -> Root:
     return bucket_root(request, "s3 by obstore")
 
 
-def test_a_read_behind_the_end_is_too_short_and_names_that_look_like_globs_are_names(by_obstore: Root) -> None:
+def test_a_read_behind_the_end_is_too_short_and_names_that_look_like_globs_are_names(
+    by_obstore: Root,
+) -> None:
     by_obstore.put("a[0]*?", b"0123456789")
     with pytest.raises(ShortReadError, match="ends before byte"):
         by_obstore.read_ranges([Range("a[0]*?", 50, memoryview(bytearray(20)))])
@@ -159,7 +180,9 @@ def test_large_objects_are_put_in_parts_and_in_bounded_memory(
         by_obstore.put("parts", data)
         by_obstore.put("file", tmp_path / "large")
         assert by_obstore.put_new("new", tmp_path / "large")
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # of Python's: what is put is not copied
+        assert (
+            tracemalloc.get_traced_memory()[1] < 1 << 20
+        )  # of Python's: what is put is not copied
     finally:
         tracemalloc.stop()
     assert [by_obstore.get(name) == data for name in ("parts", "file", "new")] == [True] * 3
@@ -171,13 +194,23 @@ def test_pieces_are_sent_as_they_lie_in_one_put_or_in_parts(
 ) -> None:
     monkeypatch.setattr("elmo_store.storage.obstore_client.MOST_IN_ONE_PUT", most_in_one_put)
     monkeypatch.setattr("elmo_store.storage.obstore_client.PART_BYTES", 5 << 20)
-    monkeypatch.setattr("elmo_store.storage.object_store.joined", None)  # a copy of a shard takes as long as sending it
-    pieces = (b"head", np.arange(4 << 20, dtype=np.uint8).data, b"", np.full(3 << 20, 7, np.uint8).data, b"index")
+    monkeypatch.setattr(
+        "elmo_store.storage.object_store.joined", None
+    )  # a copy of a shard takes as long as sending it
+    pieces = (
+        b"head",
+        np.arange(4 << 20, dtype=np.uint8).data,
+        b"",
+        np.full(3 << 20, 7, np.uint8).data,
+        b"index",
+    )
     by_obstore.put("pieces", pieces)
     assert by_obstore.get("pieces") == b"".join(pieces)
 
 
-def test_a_forked_process_reads_with_fsspec_s_library_and_obstore_refuses_to_hang(by_obstore: Root) -> None:
+def test_a_forked_process_reads_with_fsspec_s_library_and_obstore_refuses_to_hang(
+    by_obstore: Root,
+) -> None:
     by_obstore.put("a", b"x")
     filesystem, path = by_obstore.filesystem, by_obstore.path("a")
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -205,12 +238,33 @@ def module_of(url: str, options: dict[str, Any]) -> str:
     ("options", "environment", "is_obstore"),
     [
         ({"key": "a", "secret": "b", "endpoint_url": "http://x:1"}, {}, True),
-        ({"key": "a", "secret": "b", "token": "c", "client_kwargs": {"region_name": "eu-west-1"}}, {}, True),
+        (
+            {
+                "key": "a",
+                "secret": "b",
+                "token": "c",
+                "client_kwargs": {"region_name": "eu-west-1"},
+            },
+            {},
+            True,
+        ),
         ({"anon": True, "client_kwargs": {"endpoint_url": "http://x:1"}}, {}, True),
         ({"anon": True}, {"AWS_DEFAULT_REGION": "eu-west-1"}, True),
         ({"anon": True}, {}, False),  # nothing names the region: s3fs is told it by the server
-        ({"anon": True, "endpoint_url": "http://x:1", "config_kwargs": {"retries": {"max_attempts": 1}}}, {}, False),
-        ({"anon": True, "client_kwargs": {"verify": False, "endpoint_url": "https://x"}}, {}, False),
+        (
+            {
+                "anon": True,
+                "endpoint_url": "http://x:1",
+                "config_kwargs": {"retries": {"max_attempts": 1}},
+            },
+            {},
+            False,
+        ),
+        (
+            {"anon": True, "client_kwargs": {"verify": False, "endpoint_url": "https://x"}},
+            {},
+            False,
+        ),
         ({"anon": True, "endpoint_url": "http://x:1"}, {OBSTORE: "0"}, False),
     ],
 )
@@ -223,22 +277,37 @@ def test_options_are_translated_or_left_to_s3fs(
 ) -> None:
     pytest.importorskip("obstore")
     pytest.importorskip("s3fs")
-    for name in (OBSTORE, "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+    for name in (
+        OBSTORE,
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_DEFAULT_REGION",
+        "AWS_PROFILE",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, os.devnull)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     caplog.set_level("INFO")
-    assert module_of("s3://bucket/a", options) == ("elmo_store.storage.obstore_client" if is_obstore else "s3fs.core")
+    assert module_of("s3://bucket/a", options) == (
+        "elmo_store.storage.obstore_client" if is_obstore else "s3fs.core"
+    )
     if not is_obstore and not environment:
         assert "is left to s3fs: obstore is not for" in caplog.text
 
 
-def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("obstore")
-    monkeypatch.setattr("elmo_store.storage.filesystems.find_spec", lambda name: None if name == "s3fs" else name)
-    with pytest.raises(StoreError, match=r"obstore is not for default_block_size; s3fs is not installed: pip install s3fs"):
+    monkeypatch.setattr(
+        "elmo_store.storage.filesystems.find_spec", lambda name: None if name == "s3fs" else name
+    )
+    with pytest.raises(
+        StoreError,
+        match=r"obstore is not for default_block_size; s3fs is not installed: pip install s3fs",
+    ):
         open_filesystem("s3://bucket/a", {"anon": True, "default_block_size": "1"}, obstore=True)
 
 
@@ -251,9 +320,14 @@ def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(monkeypatch:
         ({"client_kwargs": {"endpoint_url": "http://objects.example"}}, False),
     ],
 )
-def test_objects_are_hashed_for_the_signature_only_where_no_tls_guards_them(options: dict[str, Any], unsigned: bool) -> None:
+def test_objects_are_hashed_for_the_signature_only_where_no_tls_guards_them(
+    options: dict[str, Any], unsigned: bool
+) -> None:
     keys = {"key": "key", "secret": "secret"}
-    assert s3_settings(keys | options, {"AWS_DEFAULT_REGION": "us-east-1"})["unsigned_payload"] is unsigned
+    assert (
+        s3_settings(keys | options, {"AWS_DEFAULT_REGION": "us-east-1"})["unsigned_payload"]
+        is unsigned
+    )
 
 
 def test_profiles_and_what_they_name_are_found_by_s3fs(
@@ -265,14 +339,21 @@ def test_profiles_and_what_they_name_are_found_by_s3fs(
         "aws_access_key_id = of-work\naws_secret_access_key = secret-of-work\n"
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
+    for name in (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ENDPOINT_URL",
+        "AWS_DEFAULT_REGION",
+    ):
         monkeypatch.delenv(name)
     root = Root(by_obstore.url(), {"profile": "work"})
     assert type(root.filesystem).__module__ == "s3fs.core"
     assert root.get("a") == b"x"
 
 
-def test_the_role_of_a_container_is_found_by_obstore(by_obstore: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_role_of_a_container_is_found_by_obstore(
+    by_obstore: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str | None] = []
 
     class Role(BaseHTTPRequestHandler):
@@ -293,9 +374,13 @@ def test_the_role_of_a_container_is_found_by_obstore(by_obstore: Root, tmp_path:
     (tmp_path / "token").write_text("of the pod")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{server.server_port}/role")
+    monkeypatch.setenv(
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{server.server_port}/role"
+    )
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
-    root = Root(by_obstore.url(), {"requester_pays": True})  # a client of its own: those of equal options share one
+    root = Root(
+        by_obstore.url(), {"requester_pays": True}
+    )  # a client of its own: those of equal options share one
     assert type(root.filesystem).__module__ == "elmo_store.storage.obstore_client"
     assert root.get("a") == b"x"
     assert asked == ["of the pod"]
@@ -325,7 +410,9 @@ class Resetting(ThreadingHTTPServer):
                 data = answer.read()
                 upstream.close()
             if fate is not None:
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
                 self.rfile.close()
                 self.connection.close()
                 self.close_connection = True
@@ -374,7 +461,9 @@ def test_a_put_on_a_condition_is_retried_and_known_as_one_s_own(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arrived", [False, True])
-def test_objects_are_removed_though_a_connection_is_reset(resetting: tuple[Resetting, Root], arrived: bool) -> None:
+def test_objects_are_removed_though_a_connection_is_reset(
+    resetting: tuple[Resetting, Root], arrived: bool
+) -> None:
     server, root = resetting
     LeaseHolder.take(root, "run").end()
     assert root.list() == []
@@ -384,9 +473,16 @@ def test_objects_are_removed_though_a_connection_is_reset(resetting: tuple[Reset
     assert root.list() == []
 
 
-@pytest.mark.parametrize(("status", "kind", "passes"), [(403, PermissionError, False), (503, OSError, True), (0, OSError, True)])
+@pytest.mark.parametrize(
+    ("status", "kind", "passes"),
+    [(403, PermissionError, False), (503, OSError, True), (0, OSError, True)],
+)
 def test_what_a_server_refuses_is_told_without_secrets(
-    status: int, kind: type[OSError], passes: bool, monkeypatch: pytest.MonkeyPatch, by_obstore: Root
+    status: int,
+    kind: type[OSError],
+    passes: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    by_obstore: Root,
 ) -> None:
     class Refuses(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -401,7 +497,12 @@ def test_what_a_server_refuses_is_told_without_secrets(
     if not status:
         server.shutdown()
         server.server_close()
-    options = {"key": "a-key", "secret": "a-secret", "token": "a-token", "endpoint_url": f"http://127.0.0.1:{server.server_port}"}
+    options = {
+        "key": "a-key",
+        "secret": "a-secret",
+        "token": "a-token",
+        "endpoint_url": f"http://127.0.0.1:{server.server_port}",
+    }
     root = Root("s3://bucket/a", options)
     for read in (lambda: root.get("b"), root.sizes):
         with pytest.raises(OSError, match="bucket/a") as told:
@@ -415,14 +516,18 @@ def test_what_a_server_refuses_is_told_without_secrets(
         server.server_close()
 
 
-def test_one_bucket_is_one_whichever_library_opens_it(by_obstore: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bucket_is_one_whichever_library_opens_it(
+    by_obstore: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = resolved(by_obstore.url("a"))
     monkeypatch.setenv(OBSTORE, "0")
     assert relation(first, resolved(by_obstore.url())) == INSIDE
 
 
 @pytest.mark.parametrize("client", [*CLIENTS, "memory"])
-def test_names_that_look_like_patterns_are_names(client: str, request: pytest.FixtureRequest) -> None:
+def test_names_that_look_like_patterns_are_names(
+    client: str, request: pytest.FixtureRequest
+) -> None:
     above = Root(f"memory://{uuid4()}") if client == "memory" else bucket_root(request, client)
     own, other = (Root(above.url(name), above.storage_options) for name in ("run[1]", "run1"))
     for root in (own, other):

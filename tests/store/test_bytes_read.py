@@ -19,7 +19,9 @@ from elmo_store.reading import opening
 from elmo_store.storage.filesystems import OBSTORE
 from tests.store.support import Written, make_store
 
-FOOTER = 75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top
+FOOTER = (
+    75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top
+)
 
 
 class _CountingFile(MemoryFile):
@@ -42,7 +44,9 @@ class CountingFileSystem(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         return str(MemoryFileSystem._strip_protocol(path.removeprefix("counting://")))
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
         data: bytes = self.store[self._find(path)].getvalue()[start:end]
         CountingFileSystem.requests += 1
         self.fetched[self._find(path)] += len(data)
@@ -65,7 +69,9 @@ class CountingFileSystem(MemoryFileSystem):
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    monkeypatch.setattr(opening, "LOOK_SECONDS", 1e9)  # looks at the manifest are counted in test_replaced, not by the clock here
+    monkeypatch.setattr(
+        opening, "LOOK_SECONDS", 1e9
+    )  # looks at the manifest are counted in test_replaced, not by the clock here
     fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
     CountingFileSystem.fetched.clear()
     yield CountingFileSystem.fetched
@@ -74,7 +80,12 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 def _store(form: str, fetched: Counter[str]) -> Written:
     written = make_store(
-        f"counting://{uuid4()}", forms=(form,), lengths=(900,) * 10, parts=(2, 3, 5), shard_rows=4096, channels=64
+        f"counting://{uuid4()}",
+        forms=(form,),
+        lengths=(900,) * 10,
+        parts=(2, 3, 5),
+        shard_rows=4096,
+        channels=64,
     )
     fetched.clear()
     return written
@@ -114,25 +125,36 @@ def test_a_few_rows_do_not_cost_the_shard(form: str, fetched: Counter[str]) -> N
 
 
 def test_a_few_rows_of_an_int8_store_cost_their_bytes(fetched: Counter[str]) -> None:
-    shape: dict[str, Any] = {"lengths": (900,) * 10, "parts": (10,), "shard_rows": 4096, "channels": 64}
+    shape: dict[str, Any] = {
+        "lengths": (900,) * 10,
+        "parts": (10,),
+        "shard_rows": 4096,
+        "channels": 64,
+    }
     written = make_store(f"counting://{uuid4()}", store_forms=("zarr",), dtype="int8", **shape)
     store = elmo_store.open(written.root.url())
     fetched.clear()
     np.testing.assert_array_equal(store["bwd2"][5000:5010], written.states[5000:5010, 4])
     assert _vectors(fetched) == 10 * 64
-    assert sum(n for name, n in fetched.items() if "/scale/" in name) == 10 * 5 * 4  # of all states: they stand side by side
+    assert (
+        sum(n for name, n in fetched.items() if "/scale/" in name) == 10 * 5 * 4
+    )  # of all states: they stand side by side
     small = make_store(f"counting://{uuid4()}", store_forms=("zarr",), dtype="int8")
     sentence = elmo_store.open(small.root.url()).sentence(3)
     CountingFileSystem.requests = 0
     sentence.read()
-    assert CountingFileSystem.requests == 4  # two shards, of each the vectors and the scales, all at the same time
+    assert (
+        CountingFileSystem.requests == 4
+    )  # two shards, of each the vectors and the scales, all at the same time
 
 
 def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:
     written = _store("zarr", fetched)
     store = elmo_store.open(written.root.url())
     assert store.sentence(1).tokens == tuple(written.tokens[1])
-    parts = {name.rpartition("/")[2] for name in fetched if "/sentences/" in name or "/indexes/" in name}
+    parts = {
+        name.rpartition("/")[2] for name in fetched if "/sentences/" in name or "/indexes/" in name
+    }
     assert parts == {"parts.parquet", "part-00000.parquet"}
     assert _vectors(fetched) == 0
 
@@ -146,15 +168,25 @@ def test_a_number_and_an_id_are_found_with_three_requests(fetched: Counter[str])
         look(store)
         return CountingFileSystem.requests
 
-    assert requests(lambda store: store.sentence(id="doc.txt:47")) == 2  # the table of its hash, and where its rows begin
+    assert (
+        requests(lambda store: store.sentence(id="doc.txt:47")) == 2
+    )  # the table of its hash, and where its rows begin
     assert requests(lambda store: store.sentence(47)) == 1
-    assert requests(lambda store: store.records([47])) == 3  # the table of parts, a footer, a row group
+    assert (
+        requests(lambda store: store.records([47])) == 3
+    )  # the table of parts, a footer, a row group
     assert requests(lambda store: store.sentence(47).read()) == 2  # where it begins, the rows
     assert requests(lambda store: [store.sentence(47).read() for _ in range(2)]) == 2 + 1
 
 
 def test_verify_fetches_vectors_once(fetched: Counter[str]) -> None:
-    written = make_store(f"counting://{uuid4()}", store_forms=("parquet",), lengths=(900,) * 10, parts=(10,), shard_rows=16_384)
+    written = make_store(
+        f"counting://{uuid4()}",
+        store_forms=("parquet",),
+        lengths=(900,) * 10,
+        parts=(10,),
+        shard_rows=16_384,
+    )
     store = elmo_store.open(written.root.url())
     fetched.clear()
     assert store.verify().shards == 1
@@ -227,15 +259,30 @@ FORMS_AT_PLACES = [("local", "zarr"), ("s3", "parquet"), ("s3 by obstore", "zarr
     ("program", "place", "form"),
     [
         *[(FORKED, "local", form) for form in ("zarr", "parquet")],
-        *[pytest.param(FORKED, place, form, marks=pytest.mark.slow) for place, form in FORMS_AT_PLACES[1:]],
-        *[pytest.param(LOADED, place, form, marks=pytest.mark.slow) for place, form in FORMS_AT_PLACES],
+        *[
+            pytest.param(FORKED, place, form, marks=pytest.mark.slow)
+            for place, form in FORMS_AT_PLACES[1:]
+        ],
+        *[
+            pytest.param(LOADED, place, form, marks=pytest.mark.slow)
+            for place, form in FORMS_AT_PLACES
+        ],
     ],
     ids=lambda given: {FORKED: "fork", LOADED: "DataLoader"}.get(given, given),
 )
 def test_an_open_store_is_read_in_other_processes(
-    program: str, place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
+    program: str,
+    place: str,
+    form: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+    repo_dir: Any,
 ) -> None:
-    folder = str(tmp_path_factory.mktemp("fork")) if place == "local" else request.getfixturevalue("s3_url")
+    folder = (
+        str(tmp_path_factory.mktemp("fork"))
+        if place == "local"
+        else request.getfixturevalue("s3_url")
+    )
     if place == "s3 by obstore":
         pytest.importorskip("obstore", reason="pip install '.[obstore]'")
     make_store(f"{folder}/forked")
@@ -243,15 +290,25 @@ def test_an_open_store_is_read_in_other_processes(
     script.write_text(program)
     environment = {**os.environ, "PYTHONPATH": str(repo_dir), OBSTORE: str(int("obstore" in place))}
     done = subprocess.run(
-        [sys.executable, str(script), f"{folder}/forked", form], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, str(script), f"{folder}/forked", form],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "equal"), done.stderr
 
 
-def test_neither_torch_nor_beam_is_needed(tmp_path_factory: pytest.TempPathFactory, repo_dir: Any) -> None:
+def test_neither_torch_nor_beam_is_needed(
+    tmp_path_factory: pytest.TempPathFactory, repo_dir: Any
+) -> None:
     url = str(tmp_path_factory.mktemp("bare") / "store")
     make_store(url)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", IMPORTS, url], capture_output=True, text=True, cwd=repo_dir, timeout=120
+        [sys.executable, "-W", "error", "-c", IMPORTS, url],
+        capture_output=True,
+        text=True,
+        cwd=repo_dir,
+        timeout=120,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "(49, 16) 4 3 True", "")

@@ -36,7 +36,10 @@ def stores(tmp_path: Path) -> list[elmo_store.Store]:
 
 def make(folder: Path, number: int, **settings: Any) -> elmo_store.Store:
     """One of the stores; its sentences have ids and tokens of its own."""
-    shapes: dict[int, dict[str, Any]] = {1: {"shard_rows": 32, "sentence_chunk": 2}, 2: {"chunk_rows": 8}}
+    shapes: dict[int, dict[str, Any]] = {
+        1: {"shard_rows": 32, "sentence_chunk": 2},
+        2: {"chunk_rows": 8},
+    }
     shape = shapes.get(number, {})
     random = np.random.default_rng(number)
     support.make_store(
@@ -54,12 +57,18 @@ def opened(name: Path | str, **options: Any) -> elmo_store.Collection:
 
 def check_same(store: Any, one: Any) -> None:
     """A collection reads as the view ``one`` does."""
-    assert (store.n_sentences, store.n_rows, store.n_tokens) == (one.n_sentences, one.n_rows, one.n_tokens)
+    assert (store.n_sentences, store.n_rows, store.n_tokens) == (
+        one.n_sentences,
+        one.n_rows,
+        one.n_tokens,
+    )
     np.testing.assert_array_equal(store.read(), one.read())
     assert store.tokens() == one.tokens()
     assert [s.record for s in store] == [s.record for s in one.sentences()]
     columns = ["sentence", "id", "first_row", "n_tokens"]
-    assert store.sentences(columns=columns).to_pylist() == one.sentences(columns=columns).to_pylist()
+    assert (
+        store.sentences(columns=columns).to_pylist() == one.sentences(columns=columns).to_pylist()
+    )
     assert store.table([2, 0, 2], columns).to_pylist() == one.table([2, 0, 2], columns).to_pylist()
     order = np.random.default_rng(0).permutation(store.n_sentences)
     ours, theirs = store.read_sentences(order), one.read_sentences(order)
@@ -87,7 +96,9 @@ def check_same(store: Any, one: Any) -> None:
         np.testing.assert_array_equal(ours.states, theirs.states)
 
 
-def test_a_collection_reads_as_its_stores_one_after_the_other(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+def test_a_collection_reads_as_its_stores_one_after_the_other(
+    tmp_path: Path, stores: list[elmo_store.Store]
+) -> None:
     name = tmp_path / "all"
     assert collecting.collect(name, stores[:2]).number == 1
     assert collecting.collect(name, stores[2:]).number == 2
@@ -101,7 +112,9 @@ def test_a_collection_reads_as_its_stores_one_after_the_other(tmp_path: Path, st
         elmo_store.open(name, version=3)
 
 
-def test_members_agree_and_what_differs_is_told_field_by_field(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+def test_members_agree_and_what_differs_is_told_field_by_field(
+    tmp_path: Path, stores: list[elmo_store.Store]
+) -> None:
     name = tmp_path / "all"
     collecting.collect(name, stores[:1])
     before = sorted(name.rglob("*"))
@@ -114,20 +127,29 @@ def test_members_agree_and_what_differs_is_told_field_by_field(tmp_path: Path, s
     with pytest.raises(errors.StoreError, match="not a collection"):
         collecting.collect(tmp_path / "other", stores)
     with pytest.raises(errors.OverlapError):
-        collecting.collect(name, [elmo_store.open(name / layout.MEMBERS / os.listdir(name / layout.MEMBERS)[0])])
+        collecting.collect(
+            name, [elmo_store.open(name / layout.MEMBERS / os.listdir(name / layout.MEMBERS)[0])]
+        )
     with pytest.raises(errors.StoreError, match="collect stores that are complete, one by one"):
         collecting.collect(tmp_path / "more", [elmo_store.open(name)])
 
 
-def test_a_plain_store_is_no_collection_to_forget_from(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
-    for url, says in ((stores[0].url, "is a store, not a collection: elmo-store collect"), (f"{tmp_path}/x", "no collection at")):
+def test_a_plain_store_is_no_collection_to_forget_from(
+    tmp_path: Path, stores: list[elmo_store.Store]
+) -> None:
+    for url, says in (
+        (stores[0].url, "is a store, not a collection: elmo-store collect"),
+        (f"{tmp_path}/x", "no collection at"),
+    ):
         with pytest.raises(errors.StoreNotFoundError, match=says):
             collecting.remove(Root(url), ["a"])
         with pytest.raises(errors.StoreNotFoundError, match=says):
             collecting.compact(Root(url))
 
 
-def test_a_store_that_was_collected_stays_and_shares_its_objects(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+def test_a_store_that_was_collected_stays_and_shares_its_objects(
+    tmp_path: Path, stores: list[elmo_store.Store]
+) -> None:
     collecting.collect(tmp_path / "all", stores[:1])
     (member,) = (tmp_path / "all" / layout.MEMBERS).iterdir()
     shard = "states.zarr/states/c/0/0/0"
@@ -137,7 +159,9 @@ def test_a_store_that_was_collected_stays_and_shares_its_objects(tmp_path: Path,
     assert elmo_store.open(tmp_path / "all").verify().shards == 4
 
 
-def test_a_member_that_is_another_store_is_no_row_of_the_collection(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+def test_a_member_that_is_another_store_is_no_row_of_the_collection(
+    tmp_path: Path, stores: list[elmo_store.Store]
+) -> None:
     name = tmp_path / "all"
     collecting.collect(name, stores[:2])
     first = name / layout.MEMBERS / collecting.name_of(stores[0].manifest.to_json()["sha256"])
@@ -169,14 +193,18 @@ def test_many_who_append_at_once_end_one_after_the_other(tmp_path: Path) -> None
 def test_collections_in_memory_and_in_eight_bits(form: str, dtype: str) -> None:
     base = f"memory://{os.urandom(8).hex()}"
     for n in (3, 30):
-        support.make_store(f"{base}/{n}", lengths=(n, 1, 9), parts=(3,), dtype=dtype, shard_rows=16 if n > 3 else 8)
+        support.make_store(
+            f"{base}/{n}", lengths=(n, 1, 9), parts=(3,), dtype=dtype, shard_rows=16 if n > 3 else 8
+        )
     parts = [elmo_store.open(f"{base}/{n}", form=form) for n in (3, 30)]
     collecting.collect(f"{base}/all", parts)
     whole, one = elmo_store.open(f"{base}/all", form=form), elmo_store.concat(parts)
     check_same(whole, one)
     if dtype == "int8":
         order = np.array([5, 0, 3, 1])
-        for ours, theirs in zip(whole.read_raw(None, order), one.read_raw(None, order), strict=True):
+        for ours, theirs in zip(
+            whole.read_raw(None, order), one.read_raw(None, order), strict=True
+        ):
             np.testing.assert_array_equal(ours, theirs)
     assert all_faults(whole) == []
 
@@ -222,7 +250,9 @@ def test_what_reads_takes_a_collection(tmp_path: Path, stores: list[elmo_store.S
     ours, theirs = SentenceDataset(whole)[9], SentenceDataset(one)[9]
     assert (ours["id"], ours["tokens"]) == (theirs["id"], theirs["tokens"])
     np.testing.assert_array_equal(ours["states"], theirs["states"])
-    streamed = [number for batch in SentenceStream(whole, batch_sentences=4) for number in batch["index"]]
+    streamed = [
+        number for batch in SentenceStream(whole, batch_sentences=4) for number in batch["index"]
+    ]
     assert sorted(streamed) == list(range(len(one)))
     check_same(whole.slice(2, 15).write(tmp_path / "some"), whole.slice(2, 15))
     check_same(whole.select([12, 3, 4]).write(tmp_path / "few"), whole.select([12, 3, 4]))
@@ -266,9 +296,17 @@ def contents(folder: Path) -> dict[str, Any]:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data: Any = path.read_bytes()
         if path.parent.name == layout.VERSIONS:
-            data = {name: one for name, one in json.loads(data).items() if name not in ("written", "sha256")}
+            data = {
+                name: one
+                for name, one in json.loads(data).items()
+                if name not in ("written", "sha256")
+            }
         elif path.parent.name in (layout.SHARDS, layout.PART_GROUPS, layout.IDS):
-            data = {name: one for name, one in json.loads(data).items() if name not in ("stats", "sha256")}
+            data = {
+                name: one
+                for name, one in json.loads(data).items()
+                if name not in ("stats", "sha256")
+            }
         held[str(path.relative_to(folder))] = data
     return held
 
@@ -276,7 +314,12 @@ def contents(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("command", ["collect", "remove", "compact"])
 @pytest.mark.parametrize(("first", "step"), [(0, 29), pytest.param(0, 1, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_the_newest_version_is_whole_and_the_same_command_continues(
-    command: str, first: int, step: int, tmp_path: Path, stores: list[elmo_store.Store], monkeypatch: pytest.MonkeyPatch
+    command: str,
+    first: int,
+    step: int,
+    tmp_path: Path,
+    stores: list[elmo_store.Store],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = tmp_path / "base"
     collecting.collect(base, stores[:2])
@@ -291,7 +334,9 @@ def test_killed_at_any_moment_the_newest_version_is_whole_and_the_same_command_c
     done = tmp_path / "done"
     shutil.copytree(base, done)
     works[command](done)
-    sentences = {elmo_store.open(name).n_sentences: elmo_store.open(name).read() for name in (base, done)}
+    sentences = {
+        elmo_store.open(name).n_sentences: elmo_store.open(name).read() for name in (base, done)
+    }
     for moment in itertools.count(first, step):
         name = tmp_path / str(moment)
         shutil.copytree(base, name)
@@ -312,7 +357,9 @@ def test_killed_at_any_moment_the_newest_version_is_whole_and_the_same_command_c
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed in /proc")
-def test_files_are_closed_with_the_store_that_read_them(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+def test_files_are_closed_with_the_store_that_read_them(
+    tmp_path: Path, stores: list[elmo_store.Store]
+) -> None:
     collecting.collect(tmp_path / "all", stores)
     gc.disable()
     try:
@@ -320,7 +367,9 @@ def test_files_are_closed_with_the_store_that_read_them(tmp_path: Path, stores: 
             for form in ("zarr", "parquet"):
                 store = elmo_store.open(url, form=form)
                 store.read()
-                assert bool(open_files(tmp_path)) == (form == "zarr")  # pyarrow closes a file when it has read it
+                assert bool(open_files(tmp_path)) == (
+                    form == "zarr"
+                )  # pyarrow closes a file when it has read it
                 del store
                 assert open_files(tmp_path) == []
     finally:
@@ -334,10 +383,21 @@ def open_files(folder: Path) -> list[str]:
     return [name for name in names if name.startswith(str(folder))]
 
 
-def test_members_in_other_forms_are_read_and_those_without_one_in_common_are_refused(tmp_path: Path) -> None:
-    forms: dict[str, tuple[str, ...]] = {"both": ("zarr", "parquet"), "zarr": ("zarr",), "parquet": ("parquet",)}
-    made = {name: make(tmp_path / name, number, store_forms=own) for number, (name, own) in enumerate(forms.items())}
-    for number, steps in enumerate(([["both", "zarr"]], [["both"], ["zarr"]], [["zarr"], ["both"]])):
+def test_members_in_other_forms_are_read_and_those_without_one_in_common_are_refused(
+    tmp_path: Path,
+) -> None:
+    forms: dict[str, tuple[str, ...]] = {
+        "both": ("zarr", "parquet"),
+        "zarr": ("zarr",),
+        "parquet": ("parquet",),
+    }
+    made = {
+        name: make(tmp_path / name, number, store_forms=own)
+        for number, (name, own) in enumerate(forms.items())
+    }
+    for number, steps in enumerate(
+        ([["both", "zarr"]], [["both"], ["zarr"]], [["zarr"], ["both"]])
+    ):
         name = tmp_path / f"all-{number}"
         for step in steps:
             collecting.collect(str(name), [made[form] for form in step])
@@ -348,7 +408,9 @@ def test_members_in_other_forms_are_read_and_those_without_one_in_common_are_ref
     assert not (tmp_path / "none/versions").exists()
 
 
-def test_a_version_that_readers_would_refuse_is_not_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_readers_would_refuse_is_not_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = tmp_path / "all"
     collecting.collect(str(name), [make(tmp_path / "store", 0)])
     size = (name / "versions/00000001.json").stat().st_size
@@ -358,7 +420,9 @@ def test_a_version_that_readers_would_refuse_is_not_put(tmp_path: Path, monkeypa
     assert opened(name).version.number == 1
 
 
-def test_a_store_whose_files_are_links_is_collected_whole_and_one_with_a_linked_folder_is_refused(tmp_path: Path) -> None:
+def test_a_store_whose_files_are_links_is_collected_whole_and_one_with_a_linked_folder_is_refused(
+    tmp_path: Path,
+) -> None:
     store = make(tmp_path / "store", 0, store_forms=("zarr", "parquet"))
     linked = tmp_path / "linked"
     for path in sorted((tmp_path / "store").rglob("*")):

@@ -26,12 +26,16 @@ from tests.store.deep import all_faults
 from tests.store.test_collection import contents, make, opened
 from tests.store.test_collection import stores as stores
 
-OTHERS_SECONDS = 1.0  # that commands get between another one's reading of the newest version and its put
+OTHERS_SECONDS = (
+    1.0  # that commands get between another one's reading of the newest version and its put
+)
 
 
 def numbered(folder: Path, prefix: str, **settings: Any) -> elmo_store.Store:
     """A store of four sentences with the ids PREFIX:0, PREFIX:1 …"""
-    support.make_store(str(folder), lengths=(3, 1, 2, 4), parts=(4,), job={"document": prefix}, **settings)
+    support.make_store(
+        str(folder), lengths=(3, 1, 2, 4), parts=(4,), job={"document": prefix}, **settings
+    )
     return elmo_store.open(folder)
 
 
@@ -46,7 +50,9 @@ def embedded(name: Path, store: elmo_store.Store) -> Callable[[], Any]:
     return partial(collecting.add, Root(name), member, member)
 
 
-def between(patch: pytest.MonkeyPatch, where: Any, name: str, others: list[Callable[[], Any]]) -> threading.Thread:
+def between(
+    patch: pytest.MonkeyPatch, where: Any, name: str, others: list[Callable[[], Any]]
+) -> threading.Thread:
     """A thread that does ``others``, and is started when the main thread first calls this function; it gets some time then."""
     real, main = getattr(where, name), threading.current_thread()
     thread = threading.Thread(target=lambda: [other() for other in others])
@@ -66,7 +72,10 @@ def between(patch: pytest.MonkeyPatch, where: Any, name: str, others: list[Calla
 def test_a_change_that_others_overtake_between_its_read_and_its_put_is_not_lost(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, (first, second) = tmp_path / "all", [numbered(tmp_path / prefix, prefix) for prefix in ("a", "b")]
+    name, (first, second) = (
+        tmp_path / "all",
+        [numbered(tmp_path / prefix, prefix) for prefix in ("a", "b")],
+    )
     collecting.collect(name, [first])
     if command == "compact":
         collecting.remove(Root(name), ["a:0"])
@@ -76,7 +85,10 @@ def test_a_change_that_others_overtake_between_its_read_and_its_put_is_not_lost(
         "remove": lambda: collecting.remove(Root(name), ["a:0"]),
         "compact": lambda: collecting.compact(Root(name)),
     }[command]  # type: ignore[assignment]
-    others: list[Callable[[], Any]] = [partial(collecting.remove, Root(name), ["a:1"]), partial(collecting.compact, Root(name))]
+    others: list[Callable[[], Any]] = [
+        partial(collecting.remove, Root(name), ["a:1"]),
+        partial(collecting.compact, Root(name)),
+    ]
     with monkeypatch.context() as patch:
         thread = between(patch, versions.Version, "encoded", others)
         work()
@@ -88,7 +100,9 @@ def test_a_change_that_others_overtake_between_its_read_and_its_put_is_not_lost(
     assert numbers == [4] if command != "compact" else numbers[-1] > 3
 
 
-def test_compact_removes_no_member_that_is_collected_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compact_removes_no_member_that_is_collected_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, store = tmp_path / "all", numbered(tmp_path / "a", "a")
     collecting.collect(name, [store])
     collecting.remove(Root(name), ["a:0"])
@@ -100,7 +114,9 @@ def test_compact_removes_no_member_that_is_collected_meanwhile(tmp_path: Path, m
     assert all_faults(elmo_store.open(name)) == []
 
 
-def test_a_command_that_lost_the_lease_puts_no_version_below_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_lost_the_lease_puts_no_version_below_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, stores = tmp_path / "all", [numbered(tmp_path / prefix, prefix) for prefix in "abc"]
     collecting.collect(name, stores[:1])
     real = versions.Version.encoded
@@ -125,7 +141,9 @@ def test_a_command_that_lost_the_lease_puts_no_version_below_the_newest(tmp_path
 def test_a_source_is_added_once_also_after_compact(command: str, tmp_path: Path) -> None:
     name, store = tmp_path / "all", numbered(tmp_path / "a", "a")
     collecting.collect(name, [numbered(tmp_path / "other", "other")])
-    add = embedded(name, store) if command == "embed" else partial(collecting.collect, name, [store])
+    add = (
+        embedded(name, store) if command == "embed" else partial(collecting.collect, name, [store])
+    )
     for night in range(3):
         add()
         collecting.remove(Root(name), [f"a:{night}"])
@@ -137,15 +155,21 @@ def test_a_source_is_added_once_also_after_compact(command: str, tmp_path: Path)
     assert add().number == opened(name).version.number
     assert contents(name) == before
     assert ids_of(name) == [f"other:{i}" for i in range(4)]
-    again = numbered(tmp_path / "again", "other", software={"elmo-store": "1"})  # the same contents, another manifest
+    again = numbered(
+        tmp_path / "again", "other", software={"elmo-store": "1"}
+    )  # the same contents, another manifest
     assert collecting.collect(name, [again]).number == opened(name).version.number
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_many_who_append_remove_and_compact_at_once_lose_no_sentence(seed: int, tmp_path: Path) -> None:
+def test_many_who_append_remove_and_compact_at_once_lose_no_sentence(
+    seed: int, tmp_path: Path
+) -> None:
     name, prefixes = tmp_path / "all", ["a", "b", "c"]
-    stores = {f"{p}{n}": numbered(tmp_path / f"{p}{n}", f"{p}{n}") for p in prefixes for n in range(3)}
+    stores = {
+        f"{p}{n}": numbered(tmp_path / f"{p}{n}", f"{p}{n}") for p in prefixes for n in range(3)
+    }
     collecting.collect(name, [numbered(tmp_path / "first", "first")])
 
     def change(prefix: str) -> set[str]:
@@ -172,7 +196,9 @@ def test_many_who_append_remove_and_compact_at_once_lose_no_sentence(seed: int, 
     assert not list(name.rglob("_lease"))
 
 
-def test_a_collection_that_another_command_changes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collection_that_another_command_changes_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name, store = tmp_path / "all", numbered(tmp_path / "a", "a")
     collecting.collect(name, [store])
     root = Root(name)
@@ -191,9 +217,13 @@ def test_a_collection_that_another_command_changes_is_waited_for(tmp_path: Path,
     assert collecting.remove(root, ["a:0"])[1] == 1
 
 
-def test_a_lease_that_is_put_as_it_is_looked_for_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_is_put_as_it_is_looked_for_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = Root(tmp_path / "all")
-    leases = [Lease.of_this_process(run, local=True, patience_seconds=45.0) for run in ("first", "second")]
+    leases = [
+        Lease.of_this_process(run, local=True, patience_seconds=45.0) for run in ("first", "second")
+    ]
     real = Root.get_json
 
     def outrun(self: Root, rel: str) -> Any:
@@ -249,7 +279,9 @@ def test_wrong_rows_of_removed_sentences_are_found(field: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("base", ["disk", "memory"])
-def test_a_member_that_is_missing_or_another_s_is_named_by_readers_and_by_verify(base: str, tmp_path: Path) -> None:
+def test_a_member_that_is_missing_or_another_s_is_named_by_readers_and_by_verify(
+    base: str, tmp_path: Path
+) -> None:
     from elmo_store.checking.verify import verify
 
     url = str(tmp_path / "all") if base == "disk" else f"memory://{os.urandom(8).hex()}"
@@ -257,23 +289,31 @@ def test_a_member_that_is_missing_or_another_s_is_named_by_readers_and_by_verify
     other = numbered(tmp_path / "other", "other")  # of the same shape
     collecting.collect(url, stores)
     store = opened(url)
-    first, second, third = (Root(url).url(layout.member(member.name)) for member in store.version.members)
+    first, second, third = (
+        Root(url).url(layout.member(member.name)) for member in store.version.members
+    )
     Root(second).remove_tree()
     for rel in other.root.list():
         Root(second).put(rel, other.root.get(rel))
     for form in ("zarr", "parquet"):
-        with pytest.raises(errors.StoreError, match=f"{second} is not the member that version 1 names"):
+        with pytest.raises(
+            errors.StoreError, match=f"{second} is not the member that version 1 names"
+        ):
             elmo_store.open(url, form=form).sentence(4).read()
     Root(first).remove_tree()
     for form in ("zarr", "parquet"):
-        with pytest.raises(errors.ShardMissingError, match=f"{first}, a member of version 1, is missing"):
+        with pytest.raises(
+            errors.ShardMissingError, match=f"{first}, a member of version 1, is missing"
+        ):
             elmo_store.open(url, form=form).sentence(0).read()
         # Where sentences are is looked up for neighbours together, so the first member's absence may be named too.
         said = f"{second} is not the member that version 1 names|{first}, a member of version 1, is missing"
         with pytest.raises(errors.StoreError, match=said):
             elmo_store.open(url, form=form).sentence(4).read()
     report = verify(elmo_store.open(url))
-    assert [(fault.missing, fault.text.partition(",")[0].split()[0]) for fault in report.faults] == [
+    assert [
+        (fault.missing, fault.text.partition(",")[0].split()[0]) for fault in report.faults
+    ] == [
         (True, first),
         (False, second),
     ]
@@ -281,7 +321,9 @@ def test_a_member_that_is_missing_or_another_s_is_named_by_readers_and_by_verify
     assert Root(third).url() == third
 
 
-def test_what_a_compact_that_was_killed_left_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_compact_that_was_killed_left_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = tmp_path / "all"
     collecting.collect(name, [numbered(tmp_path / "a", "a")])
     collecting.remove(Root(name), ["a:0"])

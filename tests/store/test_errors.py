@@ -23,7 +23,14 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.format import layout
-from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256, read_manifest, write_manifest
+from elmo_store.format.manifest import (
+    Manifest,
+    MixInfo,
+    WeightSet,
+    own_sha256,
+    read_manifest,
+    write_manifest,
+)
 from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.root import Root
@@ -41,7 +48,9 @@ def written(tmp_path: Path) -> Written:
 
 
 def test_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match=r"no store at .*nothing: there is no .*elmo_store\.json"):
+    with pytest.raises(
+        StoreNotFoundError, match=r"no store at .*nothing: there is no .*elmo_store\.json"
+    ):
         elmo_store.open(tmp_path / "nothing")
 
 
@@ -59,7 +68,9 @@ def test_half_way(written: Written) -> None:
         elmo_store.open(written.root.url())
     store = elmo_store.open(written.root.url(), incomplete_ok=True)
     assert store.read("x", slice(0, 16)).shape == (16, 1, 8)
-    with pytest.raises(ShardMissingError, match=r"_shards/00001\.json is missing: shard 1 is not written yet"):
+    with pytest.raises(
+        ShardMissingError, match=r"_shards/00001\.json is missing: shard 1 is not written yet"
+    ):
         store.read("x", slice(0, 17))
 
 
@@ -96,7 +107,9 @@ def test_still_reading_its_input(written: Written) -> None:
 def test_a_newer_format_names_both_versions(written: Written) -> None:
     value = {**written.manifest.to_json(), "format_version": 2}
     written.root.put_json(layout.MANIFEST, value)
-    with pytest.raises(StoreVersionError, match="format version 2, this elmo-store reads format version 1: upgrade") as found:
+    with pytest.raises(
+        StoreVersionError, match="format version 2, this elmo-store reads format version 1: upgrade"
+    ) as found:
         elmo_store.open(written.root.url(), incomplete_ok=True)
     assert (found.value.found, found.value.known) == (2, 1)
     assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
@@ -114,7 +127,10 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     found = []
     if isinstance(value, dict):
         for key, one in value.items():
-            found += [(*path, key), *([] if key in ("options", "job", "software") else _paths(one, (*path, key)))]
+            found += [
+                (*path, key),
+                *([] if key in ("options", "job", "software") else _paths(one, (*path, key))),
+            ]
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         found += _paths(value[0], (*path, 0))
     return found
@@ -127,10 +143,14 @@ def _mixed() -> Manifest:
 
 FREE: set[tuple[Any, ...]] = set()
 WHOLE = {"states": make_manifest(), "mix": _mixed()}
-CASES = [(kind, path) for kind in WHOLE for path in _paths(WHOLE[kind].to_json()) if path not in FREE]
+CASES = [
+    (kind, path) for kind in WHOLE for path in _paths(WHOLE[kind].to_json()) if path not in FREE
+]
 
 
-@pytest.mark.parametrize(("kind", "path"), CASES, ids=[f"{k}-{'.'.join(map(str, p))}" for k, p in CASES])
+@pytest.mark.parametrize(
+    ("kind", "path"), CASES, ids=[f"{k}-{'.'.join(map(str, p))}" for k, p in CASES]
+)
 def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]) -> None:
     value = WHOLE[kind].to_json()
     assert Manifest.parse(copy.deepcopy(value)).to_json() == value
@@ -176,7 +196,10 @@ def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]
         ({"channels": True}, "channels is True: Expected `int`, got `bool`"),
         ({"mix": None, "kind": "mix"}, "mix is None in a store of kind 'mix'"),
         ({"dtype": "int8"}, r"required_features must be \['int8-scale'\] where dtype is 'int8'"),
-        ({"required_features": ["int8-scale"]}, r"required_features must be \[\] where dtype is 'float16'"),
+        (
+            {"required_features": ["int8-scale"]},
+            r"required_features must be \[\] where dtype is 'float16'",
+        ),
     ],
 )
 def test_fields_that_no_store_can_have(changes: dict[str, Any], message: str) -> None:
@@ -195,9 +218,13 @@ def test_fields_that_no_store_can_have(changes: dict[str, Any], message: str) ->
         ({"required_features": ["tiles"]}, "needs the feature 'tiles'"),
     ],
 )
-def test_what_a_later_version_may_write_asks_for_an_upgrade(changes: dict[str, Any], message: str) -> None:
+def test_what_a_later_version_may_write_asks_for_an_upgrade(
+    changes: dict[str, Any], message: str
+) -> None:
     value = signed({**make_manifest().to_json(), **changes})
-    with pytest.raises(StoreFeatureError, match=f"{message}, which this elmo-store does not know: upgrade it") as found:
+    with pytest.raises(
+        StoreFeatureError, match=f"{message}, which this elmo-store does not know: upgrade it"
+    ) as found:
         Manifest.parse(value, "the manifest")
     assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
 
@@ -219,7 +246,10 @@ def test_a_changed_manifest_is_found(written: Written) -> None:
     value = written.manifest.to_json()
     value["model"]["fingerprint"] = "sha256:" + "9" * 64
     written.root.put_json(layout.MANIFEST, value)
-    with pytest.raises(ManifestError, match=r"sha256 is .*, the manifest's own hash is .*: it was changed or damaged"):
+    with pytest.raises(
+        ManifestError,
+        match=r"sha256 is .*, the manifest's own hash is .*: it was changed or damaged",
+    ):
         elmo_store.open(written.root.url())
 
 
@@ -265,7 +295,9 @@ def test_a_missing_shard(written: Written, form: str, name: str) -> None:
         elmo_store.open(written.root.url(), form=form).read()
 
 
-@pytest.mark.parametrize(("form", "name"), [("zarr", layout.zarr_states_shard(0)), ("parquet", layout.states_part(0))])
+@pytest.mark.parametrize(
+    ("form", "name"), [("zarr", layout.zarr_states_shard(0)), ("parquet", layout.states_part(0))]
+)
 @pytest.mark.parametrize("keep", [0, 3, 100, -1])
 def test_a_truncated_shard(written: Written, form: str, name: str, keep: int) -> None:
     written.root.put(name, written.root.get(name)[:keep])
@@ -292,7 +324,10 @@ def test_parts_that_are_too_few(written: Written) -> None:
     value = written.manifest.to_json()
     value["counts"]["parts"] = 2
     written.root.put_json(layout.MANIFEST, signed(value))
-    with pytest.raises(ShardCorruptError, match=r"parts\.parquet names 3 parts of 8 sentences and 49 rows, the manifest 2"):
+    with pytest.raises(
+        ShardCorruptError,
+        match=r"parts\.parquet names 3 parts of 8 sentences and 49 rows, the manifest 2",
+    ):
         _ = elmo_store.open(written.root.url()).sentence(7).tokens
 
 
@@ -300,7 +335,9 @@ def test_zarr_and_manifest_of_different_stores(written: Written, tmp_path: Path)
     other = make_store(str(tmp_path / "other"), dtype="float32")
     name = layout.zarr_states_shard(0)
     written.root.put(name, other.root.get(name))
-    with pytest.raises(ShardCorruptError, match=rf"{name} is damaged .{name} has \d+ bytes, which can.t be"):
+    with pytest.raises(
+        ShardCorruptError, match=rf"{name} is damaged .{name} has \d+ bytes, which can.t be"
+    ):
         elmo_store.open(written.root.url()).read()
 
 
@@ -341,10 +378,16 @@ def test_verify_finds_what_is_cut_and_what_is_gone(written: Written) -> None:
         (f"{layout.ZARR}/states/zarr.json", None, "states/zarr.json is missing"),
         (layout.id_table(0), None, "ids/00000.parquet is missing"),
         (layout.INPUTS, b"junk", "inputs.parquet has 4 bytes"),
-        (layout.sentences_part(7), b"junk", r"part-00007.parquet is among the store's objects, and no marker names it"),
+        (
+            layout.sentences_part(7),
+            b"junk",
+            r"part-00007.parquet is among the store's objects, and no marker names it",
+        ),
     ],
 )
-def test_verify_looks_at_everything_else_too(written: Written, name: str, data: bytes | None, message: str) -> None:
+def test_verify_looks_at_everything_else_too(
+    written: Written, name: str, data: bytes | None, message: str
+) -> None:
     if data is None:
         written.root.remove(name)
     else:
@@ -369,12 +412,16 @@ def test_a_marker_under_anothers_name(written: Written) -> None:
 
 def test_another_job_is_shown_field_by_field() -> None:
     error = JobMismatchError("s3://x", {"precision": ("float32", "tf32"), "lanes": (None, 64)})
-    assert "lanes: None there, 64 asked for\n  precision: 'float32' there, 'tf32' asked for" in str(error)
+    assert "lanes: None there, 64 asked for\n  precision: 'float32' there, 'tf32' asked for" in str(
+        error
+    )
     assert isinstance(error, StoreError)
     assert pickle.loads(pickle.dumps(error)).fields == error.fields
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "a//b", "./a", "a\\b", "", "a\0"])
+@pytest.mark.parametrize(
+    "name", ["../outside", "/etc/passwd", "a/../../b", "a//b", "./a", "a\\b", "", "a\0"]
+)
 def test_no_path_leaves_the_store(tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreError, match="not a path inside the store"):
         Root(tmp_path).put(name, b"x")
@@ -385,7 +432,9 @@ def test_the_whole_filesystem_is_never_removed() -> None:
         Root("/").remove_tree()
 
 
-def test_a_flipped_bit_of_a_table_is_an_error_of_ours_whatever_pyarrow_makes_of_it(written: Written) -> None:
+def test_a_flipped_bit_of_a_table_is_an_error_of_ours_whatever_pyarrow_makes_of_it(
+    written: Written,
+) -> None:
     """Integers of 65 bits, for one: a flipped bit of a footer has many faces."""
     root = written.root
     whole = root.get(layout.SENTENCE_INDEX)

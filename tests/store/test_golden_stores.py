@@ -9,7 +9,15 @@ import elmo_store
 from elmo_store.format import layout
 from tests.store import support
 from tests.store.deep import all_faults
-from tests.store.write_goldens import CHANNELS, COLLECTED, LENGTHS, REMOVED, STORES, expected, expected_raw
+from tests.store.write_goldens import (
+    CHANNELS,
+    COLLECTED,
+    LENGTHS,
+    REMOVED,
+    STORES,
+    expected,
+    expected_raw,
+)
 
 FOLDER = Path(__file__).resolve().parent / "golden"
 COLLECTION = FOLDER.with_name("golden-collection")
@@ -41,7 +49,9 @@ def test_a_golden_store(name: str) -> None:
         assert all_faults(store) == []
 
 
-@pytest.mark.parametrize(("version", "n_stores", "removed"), [(1, 2, ()), (2, 3, ()), (3, 3, REMOVED)])
+@pytest.mark.parametrize(
+    ("version", "n_stores", "removed"), [(1, 2, ()), (2, 3, ()), (3, 3, REMOVED)]
+)
 def test_the_golden_collection(version: int, n_stores: int, removed: tuple[str, ...]) -> None:
     store, ids, rows = elmo_store.open(COLLECTION, version=version), [], []
     for lengths, _ in COLLECTED[:n_stores]:

@@ -9,7 +9,9 @@ from hypothesis.extra import numpy as arrays
 from elmo_store.format.numbers import GREATEST_SCALE, ROWS_AT_ONCE, Int8Rows, quantized
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
-STATES = arrays.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(1, 9)), elements=FLOATS)
+STATES = arrays.arrays(
+    np.float32, st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(1, 9)), elements=FLOATS
+)
 
 
 @given(STATES)
@@ -33,7 +35,10 @@ def test_scale_and_values_are_those_of_the_page(states: np.ndarray) -> None:
         for state, numbers in enumerate(own):
             scale = min(np.abs(numbers).max() / np.float32(127), GREATEST_SCALE)
             assert raw.scale[row, state] == scale
-            wanted = [max(-127, min(127, round(float(number / scale)))) if scale else 0 for number in numbers]
+            wanted = [
+                max(-127, min(127, round(float(number / scale)))) if scale else 0
+                for number in numbers
+            ]
             assert raw.values[row, state].tolist() == wanted
 
 
@@ -42,7 +47,9 @@ def test_the_scale_of_zeros_has_no_sign() -> None:
 
 
 def test_rows_do_not_see_each_other() -> None:
-    states = np.random.default_rng(0).standard_normal((3 * ROWS_AT_ONCE + 7, 3, 4)).astype(np.float32)
+    states = (
+        np.random.default_rng(0).standard_normal((3 * ROWS_AT_ONCE + 7, 3, 4)).astype(np.float32)
+    )
     whole = quantized(states)
     for rows in (slice(5, 6), slice(100, 300), slice(len(states) - 1, None)):
         part = quantized(states[rows])
@@ -53,14 +60,18 @@ def test_rows_do_not_see_each_other() -> None:
 def test_cosine_of_normal_numbers() -> None:
     states = np.random.default_rng(0).standard_normal((200, 5, 512)).astype(np.float32)
     found = quantized(states).floats()
-    cosine = (states * found).sum(-1) / (np.linalg.norm(states, axis=-1) * np.linalg.norm(found, axis=-1))
+    cosine = (states * found).sum(-1) / (
+        np.linalg.norm(states, axis=-1) * np.linalg.norm(found, axis=-1)
+    )
     assert cosine.min() > 0.9999
 
 
 def test_floats_of_one_row_and_of_views() -> None:
     raw = quantized(np.random.default_rng(0).standard_normal((6, 3, 4)))
     np.testing.assert_array_equal(raw[2].floats(), raw.floats()[2])
-    by_state = Int8Rows(np.ascontiguousarray(raw.values.transpose(1, 0, 2)).transpose(1, 0, 2), raw.scale)
+    by_state = Int8Rows(
+        np.ascontiguousarray(raw.values.transpose(1, 0, 2)).transpose(1, 0, 2), raw.scale
+    )
     np.testing.assert_array_equal(by_state.floats(), raw.floats())
     assert raw.floats().dtype == np.float32
 

@@ -66,11 +66,20 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     return Root(tmp_path / "root" if request.param == "local" else f"memory://roots/{uuid4()}")
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200), st.integers(0, 20)), max_size=20), st.integers(0, 30))
-def test_ranges_are_merged_where_they_lie_close(ranges: list[tuple[str, int, int]], gap: int) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(0, 200), st.integers(0, 20)), max_size=20
+    ),
+    st.integers(0, 30),
+)
+def test_ranges_are_merged_where_they_lie_close(
+    ranges: list[tuple[str, int, int]], gap: int
+) -> None:
     given_ranges = [Range(rel, start, memoryview(bytearray(size))) for rel, start, size in ranges]
     groups = merged(given_ranges, gap)
-    assert sorted(id(one) for group in groups for one in group) == sorted(id(r) for r in given_ranges if r.into.nbytes)
+    assert sorted(id(one) for group in groups for one in group) == sorted(
+        id(r) for r in given_ranges if r.into.nbytes
+    )
     covered = [(group[0].rel, group[0].start, max(one.stop for one in group)) for group in groups]
     assert all(one.rel == group[0].rel for group in groups for one in group)
     for (rel, _, stop), (other, start, _) in pairwise(covered):
@@ -92,15 +101,29 @@ def test_objects_of_a_root(root: Root) -> None:
     assert root.get_tails({"a/b.json": 2, "c": 5}) == {"a/b.json": b"gh", "c": b""}
     data = bytearray(6)
     view = memoryview(data)
-    root.read_ranges([Range("a/b.json", 5, view[:2]), Range("a/b.json", 0, view[2:5]), Range("a/b.json", 7, view[5:])])
+    root.read_ranges(
+        [
+            Range("a/b.json", 5, view[:2]),
+            Range("a/b.json", 0, view[2:5]),
+            Range("a/b.json", 7, view[5:]),
+        ]
+    )
     assert data == b"fgabch"
     with pytest.raises(ShortReadError):
         root.read_ranges([Range("a/b.json", 6, memoryview(bytearray(3)))])
-    for missing in (lambda: root.get_many(["c", "nothing"]), lambda: root.get_tails({"c": 1, "nothing": 1})):
+    for missing in (
+        lambda: root.get_many(["c", "nothing"]),
+        lambda: root.get_tails({"c": 1, "nothing": 1}),
+    ):
         with pytest.raises(FileNotFoundError, match="nothing"):
             missing()
     assert root.crc32c("a/b.json") == f"{google_crc32c.value(b'abcdefgh'):08x}"
-    assert (root.size("a/b.json"), root.size("c"), root.size("a"), root.size("d")) == (8, 0, None, None)
+    assert (root.size("a/b.json"), root.size("c"), root.size("a"), root.size("d")) == (
+        8,
+        0,
+        None,
+        None,
+    )
     assert root.list() == ["a/b.json", "c"]
     assert root.list("a") == root.list("a/") == ["a/b.json"]
     root.put_json("d.json", {"ö": [1, None]})
@@ -138,7 +161,9 @@ def test_a_file_half_written_is_no_object(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with pytest.raises(IsADirectoryError):
         root.put("d", b"1")
-    assert [path.name for path in tmp_path.rglob("*") if path.name.startswith(TEMPORARY_PREFIX)] == [f"{TEMPORARY_PREFIX}1234-c"]
+    assert [
+        path.name for path in tmp_path.rglob("*") if path.name.startswith(TEMPORARY_PREFIX)
+    ] == [f"{TEMPORARY_PREFIX}1234-c"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +199,11 @@ def test_a_listing_has_what_links_lead_to_and_no_link_that_leads_nowhere(tmp_pat
     root = Root(tmp_path / "root")
     root.put("a", b"123")
     (tmp_path / "elsewhere").write_bytes(b"12345")
-    for name, target in {"b": "../elsewhere", "dangling": "nothing", "loop": "loop", "folder": ".."}.items():
+    for name, target in {
+        "b": "../elsewhere",
+        "dangling": "nothing",
+        "loop": "loop",
+        "folder": "..",
+    }.items():
         (tmp_path / "root" / name).symlink_to(target)
     assert root.sizes() == {"a": 3, "b": 5}

@@ -32,7 +32,9 @@ from tests.buckets import CLIENTS, bucket_root
 ELSEWHERE = Process("another machine", 1, "1")
 
 
-def of(run: str, process: Process | None = None, *, local: bool = True, patience: float = 3.0) -> Lease:
+def of(
+    run: str, process: Process | None = None, *, local: bool = True, patience: float = 3.0
+) -> Lease:
     return Lease(run, "me@here", process or Process.here(), time.time(), patience, local)
 
 
@@ -134,7 +136,9 @@ def test_a_run_elsewhere_is_replaced_when_it_stayed_silent(disk: Root) -> None:
 def test_a_sign_of_life_ends_the_wait(disk: Root) -> None:
     acquire(disk, of("alive", ELSEWHERE))
     with pytest.raises(LeaseHeldError, match="last heard of 0 s ago"):
-        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, LAUNCHER_HEARTBEAT, "alive")))
+        acquire(
+            disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, LAUNCHER_HEARTBEAT, "alive"))
+        )
     check(disk, "alive")
 
 
@@ -149,7 +153,13 @@ def test_nobody_waits_for_a_long_silence(disk: Root) -> None:
 def test_a_launcher_of_an_engine_may_die_and_its_workers_live(disk: Root) -> None:
     acquire(disk, of("engine", ended(), local=False))
     with pytest.raises(LeaseHeldError):
-        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, leases.worker_heartbeat(Process.here()), "engine")))
+        acquire(
+            disk,
+            of("next"),
+            sleep=Clock(
+                lambda: put_heartbeat(disk, leases.worker_heartbeat(Process.here()), "engine")
+            ),
+        )
 
 
 def test_a_heartbeat_of_a_clock_that_is_ahead_hides_no_other(disk: Root) -> None:
@@ -190,7 +200,9 @@ def test_of_two_who_replace_a_lease_at_once_one_has_it(disk: Root) -> None:
     check(disk, "quicker")
 
 
-@pytest.mark.parametrize("damage", [b"", b"[", b"[1]", b"{}", b"\xff", b'{"run": 1, "process": 7}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "damage", [b"", b"[", b"[1]", b"{}", b"\xff", b'{"run": 1, "process": 7}', b"[" * 100_000]
+)
 def test_a_lease_that_cannot_be_read_is_nobodys(disk: Root, damage: bytes) -> None:
     disk.put(LEASE, damage)
     disk.put(LAUNCHER_HEARTBEAT, damage)
@@ -207,7 +219,9 @@ def test_a_lease_is_read_back_as_it_was_written(disk: Root) -> None:
     assert msgspec.convert(json.loads(json.dumps(asdict(lease))), Lease) == lease
 
 
-def test_a_run_whose_lease_another_one_has_cancels_its_job(disk: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_lease_another_one_has_cancels_its_job(
+    disk: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.01)
     cancelled = threading.Event()
     with LeaseHolder.take(disk, "first") as first:

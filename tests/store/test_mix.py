@@ -18,14 +18,18 @@ from tests.examples import examples
 from tests.store.support import make_store
 
 
-def formula(states: npt.NDArray[Any], s: list[float], gamma: float, layer_norm: bool) -> npt.NDArray[np.float64]:
+def formula(
+    states: npt.NDArray[Any], s: list[float], gamma: float, layer_norm: bool
+) -> npt.NDArray[np.float64]:
     """γ Σ_j s_j h_j in float64, token by token and layer by layer."""
     out = []
     for token in states.astype(np.float64):
         layers = [np.concatenate([token[0], token[0]])]
         layers += [np.concatenate([token[2 * j - 1], token[2 * j]]) for j in range(1, len(s))]
         if layer_norm:
-            layers = [(h - h.mean()) / np.sqrt(((h - h.mean()) ** 2).mean() + 1e-12) for h in layers]
+            layers = [
+                (h - h.mean()) / np.sqrt(((h - h.mean()) ** 2).mean() + 1e-12) for h in layers
+            ]
         out.append(gamma * sum(weight * h for weight, h in zip(s, layers, strict=True)))
     return np.array(out).reshape(len(states), 2 * states.shape[2])
 
@@ -39,13 +43,18 @@ def formula(states: npt.NDArray[Any], s: list[float], gamma: float, layer_norm: 
     dtype=st.sampled_from(["float16", "float32"]),
     seed=st.integers(0, 99),
 )
-def test_the_formula(w: list[float], gamma: float, rows: int, layer_norm: bool, dtype: str, seed: int) -> None:
+def test_the_formula(
+    w: list[float], gamma: float, rows: int, layer_norm: bool, dtype: str, seed: int
+) -> None:
     states = np.random.default_rng(seed).standard_normal((rows, 2 * len(w) - 1, 16)).astype(dtype)
     powers = np.exp(np.array(w))
     s = (powers / powers.sum()).tolist()
     wanted = formula(states, s, gamma, layer_norm)
     norm: Literal["token", "none"] = "token" if layer_norm else "none"
-    for mix in (ScalarMix(w, gamma=gamma, layer_norm=norm), ScalarMix(s=s, gamma=gamma, layer_norm=norm)):
+    for mix in (
+        ScalarMix(w, gamma=gamma, layer_norm=norm),
+        ScalarMix(s=s, gamma=gamma, layer_norm=norm),
+    ):
         found = mix(states=states)
         assert found.dtype == np.float32
         assert found.shape == (rows, 32)
@@ -63,7 +72,9 @@ def test_one_layer_alone_is_that_layer() -> None:
     states = np.random.default_rng(0).standard_normal((5, 5, 8)).astype(np.float32)
     for layer in range(3):
         s = [float(layer == j) for j in range(3)]
-        np.testing.assert_array_equal(ScalarMix(s=s)(states=states), layers_of_states(states)[:, layer])
+        np.testing.assert_array_equal(
+            ScalarMix(s=s)(states=states), layers_of_states(states)[:, layer]
+        )
 
 
 def test_huge_logits() -> None:
@@ -91,7 +102,8 @@ def test_weights_that_are_none(arguments: dict[str, Any], message: str) -> None:
 
 def test_weights_of_another_model() -> None:
     with pytest.raises(
-        WeightSetError, match=r"3 weights, for states of shape \[\.\.\., 5, width\]; the states given are \(1, 7, 4\)"
+        WeightSetError,
+        match=r"3 weights, for states of shape \[\.\.\., 5, width\]; the states given are \(1, 7, 4\)",
     ):
         ScalarMix([0, 0, 0])(states=np.zeros((1, 7, 4), np.float32))
 
@@ -104,8 +116,13 @@ def test_states_that_are_no_bilms(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("form", ["zarr", "parquet"])
 def test_a_mixed_store(tmp_path: Path, form: str) -> None:
-    sets = (WeightSet("ner", (0.5, 0.25, 0.25), 1.0), WeightSet("pos.v2", (1 / 3,) * 3, 2.0, (0.0, 0.0, 0.0)))
-    written = make_store(str(tmp_path / "store"), mix=MixInfo("s3://a/b", "4" * 64, True, sets), channels=16)
+    sets = (
+        WeightSet("ner", (0.5, 0.25, 0.25), 1.0),
+        WeightSet("pos.v2", (1 / 3,) * 3, 2.0, (0.0, 0.0, 0.0)),
+    )
+    written = make_store(
+        str(tmp_path / "store"), mix=MixInfo("s3://a/b", "4" * 64, True, sets), channels=16
+    )
     store = elmo_store.open(tmp_path / "store", form=form)
     assert store.states == ("ner", "pos.v2")
     assert store.manifest.mix == written.manifest.mix
@@ -118,4 +135,6 @@ def test_the_mix_of_a_store(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "store"))
     mix = ScalarMix.of(WeightSet("a", (0.2, 0.3, 0.5), 2.0))
     found = mix(states=elmo_store.open(tmp_path / "store").sentence(3).read())
-    np.testing.assert_allclose(found, formula(written.states[written.rows(3)], [0.2, 0.3, 0.5], 2.0, False), atol=1e-5)
+    np.testing.assert_allclose(
+        found, formula(written.states[written.rows(3)], [0.2, 0.3, 0.5], 2.0, False), atol=1e-5
+    )

@@ -26,7 +26,9 @@ def _json(folder: Path, value: Any) -> str:
 
 def _tensors(folder: Path, tensors: dict[str, Any]) -> str:
     path = folder / "weights.safetensors"
-    save_file({name: np.atleast_1d(np.array(value, np.float32)) for name, value in tensors.items()}, path)
+    save_file(
+        {name: np.atleast_1d(np.array(value, np.float32)) for name, value in tensors.items()}, path
+    )
     return str(path)
 
 
@@ -37,7 +39,10 @@ def test_json_with_one_set(tmp_path: Path) -> None:
 
 
 def test_json_with_several_sets(tmp_path: Path) -> None:
-    value = {"in": {"w": [0.0, math.log(3)], "gamma": 1.0}, "out": {"s": [0.25, 0.75], "gamma": 0.5}}
+    value = {
+        "in": {"w": [0.0, math.log(3)], "gamma": 1.0},
+        "out": {"s": [0.25, 0.75], "gamma": 0.5},
+    }
     first, second = read_weight_sets(_json(tmp_path, value))
     assert first.name == "in"
     assert first.s == pytest.approx((0.25, 0.75))
@@ -94,17 +99,26 @@ def assert_allennlp_sets(sets: tuple[WeightSet, ...]) -> None:
 
 
 def test_allennlp_names_in_safetensors(tmp_path: Path) -> None:
-    assert_allennlp_sets(read_weight_sets(_tensors(tmp_path, {**ALLENNLP, "encoder.weight": [1, 2], "norm.gamma": [1, 1]})))
+    assert_allennlp_sets(
+        read_weight_sets(
+            _tensors(tmp_path, {**ALLENNLP, "encoder.weight": [1, 2], "norm.gamma": [1, 1]})
+        )
+    )
 
 
 def test_allennlp_names_without_a_prefix(tmp_path: Path) -> None:
-    (one,) = read_weight_sets(_tensors(tmp_path, {"scalar_parameters.0": 1, "scalar_parameters.1": 1, "gamma": 2}))
+    (one,) = read_weight_sets(
+        _tensors(tmp_path, {"scalar_parameters.0": 1, "scalar_parameters.1": 1, "gamma": 2})
+    )
     assert one == WeightSet("elmo", (0.5, 0.5), 2.0, (1.0, 1.0))
 
 
 def test_equal_last_names_keep_their_prefixes(tmp_path: Path) -> None:
     tensors = {f"{side}.mix.{key}": 0 for side in "ab" for key in ("scalar_parameters.0", "gamma")}
-    assert sorted(one.name for one in read_weight_sets(_tensors(tmp_path, tensors))) == ["a.mix", "b.mix"]
+    assert sorted(one.name for one in read_weight_sets(_tensors(tmp_path, tensors))) == [
+        "a.mix",
+        "b.mix",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +162,9 @@ def test_any_url_and_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_layers_must_be_the_stores() -> None:
     check_layers([WeightSet("a", (0.5, 0.25, 0.25), 1.0)], 2)
-    with pytest.raises(WeightSetError, match=r"the store has 3 layers .* weight set a has 2 weights: s = 0.5, 0.5"):
+    with pytest.raises(
+        WeightSetError, match=r"the store has 3 layers .* weight set a has 2 weights: s = 0.5, 0.5"
+    ):
         check_layers([WeightSet("a", (0.5, 0.5), 1.0)], 2)
 
 
@@ -191,6 +207,7 @@ def test_a_mix_and_a_sentence_say_what_they_hold(tmp_path: Path) -> None:
     assert f"{' '.join(second.tokens[:6]) + ' …'!r}, rows 3 … 12>" in repr(second)
     assert "'', rows 12 … 12>" in repr(blank)
     with pytest.raises(
-        WeightSetError, match=r"the mix has 2 weights, for states of shape \[\.\.\., 3, width\]; the states given are \(3, 5, "
+        WeightSetError,
+        match=r"the mix has 2 weights, for states of shape \[\.\.\., 3, width\]; the states given are \(3, 5, ",
     ):
         elmo_store.ScalarMix([0.0, 0.0])(states=first.read())

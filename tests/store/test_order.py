@@ -20,11 +20,21 @@ def numbers_of(runs: list[order.Run]) -> list[int]:
 
 
 @examples(60)
-@given(counts=COUNTS, seed=st.integers(0, 9), epoch=st.integers(0, 9), mixed=st.integers(1, 5), shuffle=st.booleans())
-def test_every_sentence_is_in_one_run_of_its_shard(counts: list[int], seed: int, epoch: int, mixed: int, shuffle: bool) -> None:
+@given(
+    counts=COUNTS,
+    seed=st.integers(0, 9),
+    epoch=st.integers(0, 9),
+    mixed=st.integers(1, 5),
+    shuffle=st.booleans(),
+)
+def test_every_sentence_is_in_one_run_of_its_shard(
+    counts: list[int], seed: int, epoch: int, mixed: int, shuffle: bool
+) -> None:
     edges = edges_of(counts)
     runs = order.epoch_runs(edges, shuffle=shuffle, seed=seed, epoch=epoch, mixed_shards=mixed)
-    assert runs == order.epoch_runs(edges, shuffle=shuffle, seed=seed, epoch=epoch, mixed_shards=mixed)
+    assert runs == order.epoch_runs(
+        edges, shuffle=shuffle, seed=seed, epoch=epoch, mixed_shards=mixed
+    )
     assert sorted(numbers_of(runs)) == list(range(edges[-1]))
     if not shuffle:
         assert numbers_of(runs) == list(range(edges[-1]))
@@ -34,7 +44,12 @@ def test_every_sentence_is_in_one_run_of_its_shard(counts: list[int], seed: int,
 
 
 @examples(80)
-@given(counts=COUNTS, parts=st.integers(1, 7), uneven=st.sampled_from(["repeat", "drop", "keep"]), seed=st.integers(0, 5))
+@given(
+    counts=COUNTS,
+    parts=st.integers(1, 7),
+    uneven=st.sampled_from(["repeat", "drop", "keep"]),
+    seed=st.integers(0, 5),
+)
 def test_parts_of_an_epoch(counts: list[int], parts: int, uneven: order.Uneven, seed: int) -> None:
     runs = order.epoch_runs(edges_of(counts), shuffle=True, seed=seed, epoch=0, mixed_shards=3)
     total = sum(counts)
@@ -50,7 +65,9 @@ def test_parts_of_an_epoch(counts: list[int], parts: int, uneven: order.Uneven, 
     else:
         assert sizes == [-(-total // parts)] * parts
         wanted = -(-total // parts) * parts
-        assert [number for one in shares for number in one] == (row * (wanted // max(total, 1) + 1))[:wanted]
+        assert [number for one in shares for number in one] == (
+            row * (wanted // max(total, 1) + 1)
+        )[:wanted]
 
 
 def test_epochs_and_seeds_differ_and_mix_shards() -> None:
@@ -63,7 +80,9 @@ def test_epochs_and_seeds_differ_and_mix_shards() -> None:
     assert len(set(orders)) == 4
     first_half = {first // 300 for first, _ in orders[0][:8]}
     assert len(first_half) == 4  # a window's runs, of four shards
-    assert [first // 300 for first, _ in orders[0][:8]] != sorted(first // 300 for first, _ in orders[0][:8])
+    assert [first // 300 for first, _ in orders[0][:8]] != sorted(
+        first // 300 for first, _ in orders[0][:8]
+    )
 
 
 @examples(60)

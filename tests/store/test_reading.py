@@ -38,13 +38,17 @@ def indices(size: int) -> st.SearchStrategy[Any]:
     number = st.integers(-size, size - 1)
     mask = st.lists(st.booleans(), min_size=size, max_size=size).map(np.array)
     numbers = st.lists(number, max_size=8)
-    return st.one_of(number, st.slices(size), numbers, numbers.map(lambda n: np.array(n, np.int64)), mask)
+    return st.one_of(
+        number, st.slices(size), numbers, numbers.map(lambda n: np.array(n, np.int64)), mask
+    )
 
 
 @examples(60)
 @given(data=st.data())
 @FORMS
-def test_rows_are_chosen_as_numpy_chooses_them(stored: Written, form: str, data: st.DataObject) -> None:
+def test_rows_are_chosen_as_numpy_chooses_them(
+    stored: Written, form: str, data: st.DataObject
+) -> None:
     store = elmo_store.open(stored.root.url(), form=form)
     rows = data.draw(indices(store.n_rows))
     wanted = stored.states[rows if not isinstance(rows, list) or rows else np.zeros(0, int)]
@@ -87,7 +91,9 @@ def test_without_the_rows_of_boundaries(stored: Written, form: str) -> None:
         assert len(rows) == len(sentence.tokens)
     batches = [rows for batch in store.batches(3, boundaries=False) for _, rows in batch]
     some = store.read_sentences([7, 2, 3], boundaries=False)
-    for found, wanted in zip([*batches, *(rows for _, rows in some)], [*inner, inner[7], inner[2], inner[3]], strict=True):
+    for found, wanted in zip(
+        [*batches, *(rows for _, rows in some)], [*inner, inner[7], inner[2], inner[3]], strict=True
+    ):
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -120,7 +126,9 @@ def test_a_row_leads_to_its_sentence(stored: Written) -> None:
 
 @pytest.mark.slow
 @FORMS
-def test_many_threads_read_one_store(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads_read_one_store(
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ids, tokens and rows from eight threads, with caches so small that everything is dropped while others hold it."""
     for module, name in ((sentences, "START_BYTES"), (sentences, "TEXT_BYTES"), (sentences, "FOOTERS_KEPT"),
                          (row_readers, "MAPS_KEPT"), (row_readers, "FOOTERS_KEPT"), (row_readers, "GROUP_BYTES")):  # fmt: skip
@@ -147,13 +155,17 @@ def test_many_threads_read_one_store(tmp_path: Path, form: str, monkeypatch: pyt
 
 @FORMS
 @pytest.mark.parametrize("place", ["disk", "memory"])
-def test_an_object_that_vanishes_after_it_was_read_is_no_zeros(tmp_path: Path, form: str, place: str) -> None:
+def test_an_object_that_vanishes_after_it_was_read_is_no_zeros(
+    tmp_path: Path, form: str, place: str
+) -> None:
     written = make_store(str(tmp_path / "store") if place == "disk" else f"memory://{uuid4()}")
     store = elmo_store.open(written.root.url(), form=form)
     np.testing.assert_array_equal(store.read(rows=slice(16, 20)), written.states[16:20])
     name = layout.zarr_states_shard(1) if form == "zarr" else layout.states_part(1)
     written.root.remove(name)
-    if place == "disk" or form == "parquet":  # a mapped file outlives its name, and a row group is kept
+    if (
+        place == "disk" or form == "parquet"
+    ):  # a mapped file outlives its name, and a row group is kept
         np.testing.assert_array_equal(store.read(rows=slice(20, 24)), written.states[20:24])
         store = elmo_store.open(written.root.url(), form=form)
     with pytest.raises(ShardMissingError, match=name):
@@ -161,7 +173,9 @@ def test_an_object_that_vanishes_after_it_was_read_is_no_zeros(tmp_path: Path, f
 
 
 @FORMS
-def test_a_file_that_is_replaced_while_it_is_read_is_read_on_as_it_was(tmp_path: Path, form: str) -> None:
+def test_a_file_that_is_replaced_while_it_is_read_is_read_on_as_it_was(
+    tmp_path: Path, form: str
+) -> None:
     written = make_store(str(tmp_path / "store"))
     store = elmo_store.open(tmp_path / "store", form=form)
     np.testing.assert_array_equal(store.read(rows=slice(16, 20)), written.states[16:20])
@@ -182,7 +196,9 @@ class FailingFileSystem(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         return str(MemoryFileSystem._strip_protocol(path.removeprefix("failing://")))
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
         if self.error is not None and "elmo_store.json" not in path:
             raise self.error
         return bytes(super().cat_file(path, start, end, **kwargs))
@@ -204,7 +220,12 @@ def test_trouble_of_the_network_is_not_called_damage(
     written = make_store(f"failing://{uuid4()}/store")
     store = elmo_store.open(written.root.url(), form=form)
     monkeypatch.setattr(FailingFileSystem, "error", error)
-    for read in (store.read, store.tokens, lambda: store.sentence(1), lambda: store.sentence(id="doc.txt:1")):
+    for read in (
+        store.read,
+        store.tokens,
+        lambda: store.sentence(1),
+        lambda: store.sentence(id="doc.txt:1"),
+    ):
         with pytest.raises(told):
             read()
     monkeypatch.setattr(FailingFileSystem, "error", None)
@@ -245,7 +266,9 @@ def test_xarray_of_a_store(tmp_path: Path) -> None:
         elmo_store.open(parquet.root.url()).to_xarray()
 
 
-def test_xarray_is_given_what_a_variable_of_the_environment_holds(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xarray_is_given_what_a_variable_of_the_environment_holds(
+    s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = make_store(f"{s3_url}/secret")
     monkeypatch.setenv("ELMO_TEST_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
     options = {"client_kwargs": {"endpoint_url": "env:ELMO_TEST_ENDPOINT"}}
@@ -253,7 +276,9 @@ def test_xarray_is_given_what_a_variable_of_the_environment_holds(s3_url: str, m
     np.testing.assert_array_equal(store.to_xarray().states[3:7].values, written.states[3:7])
 
 
-def same(store: elmo_store.Readable, tokens: list[list[str]], states: list[npt.NDArray[Any]]) -> None:
+def same(
+    store: elmo_store.Readable, tokens: list[list[str]], states: list[npt.NDArray[Any]]
+) -> None:
     """Sentences, their tokens and rows are these, one by one, in batches, as rows, and by the rows' own tokens."""
     assert [list(s.tokens) for s in store] == tokens
     assert [s.index for s in store] == list(range(len(tokens)))
@@ -265,11 +290,15 @@ def same(store: elmo_store.Readable, tokens: list[list[str]], states: list[npt.N
     batches = [rows for batch in store.batches(3) for _, rows in batch]
     assert all(np.array_equal(a, b) for a, b in zip(batches, states, strict=True))
     assert len(store.tokens()) == store.n_rows
-    assert [store.sentence_at(row).index for row in range(store.n_rows)] == [i for i, rows in enumerate(states) for _ in rows]
+    assert [store.sentence_at(row).index for row in range(store.n_rows)] == [
+        i for i, rows in enumerate(states) for _ in rows
+    ]
 
 
 @pytest.mark.parametrize("numbers", [range(1, 5), [7, 3, 2, 3], [0], list(range(8))])
-def test_a_selection_and_the_store_that_it_becomes(stored: Written, tmp_path: Path, numbers: Any) -> None:
+def test_a_selection_and_the_store_that_it_becomes(
+    stored: Written, tmp_path: Path, numbers: Any
+) -> None:
     store = elmo_store.open(stored.root.url())
     chosen = store.slice(1, 5) if isinstance(numbers, range) else store.select(numbers)
     tokens = [stored.tokens[n] for n in numbers]
@@ -286,9 +315,14 @@ def test_a_selection_and_the_store_that_it_becomes(stored: Written, tmp_path: Pa
         chosen.write(tmp_path / "smaller")
 
 
-def test_an_id_that_several_sentences_have_is_refused_by_name(stored: Written, tmp_path: Path) -> None:
+def test_an_id_that_several_sentences_have_is_refused_by_name(
+    stored: Written, tmp_path: Path
+) -> None:
     twice = elmo_store.open(stored.root.url()).select([3, 0, 3, 0]).write(tmp_path / "twice")
-    with pytest.raises(AmbiguousIdError, match=r"2 sentences of .*twice have the id 'doc\.txt:3', 0, 2: read one of them by num"):
+    with pytest.raises(
+        AmbiguousIdError,
+        match=r"2 sentences of .*twice have the id 'doc\.txt:3', 0, 2: read one of them by num",
+    ):
         twice.sentence(id="doc.txt:3")
     with pytest.raises(AmbiguousIdError, match=r"the id 'doc\.txt:0', 1, 3"):
         twice.read_sentences(ids=["doc.txt:0"])
@@ -296,11 +330,19 @@ def test_an_id_that_several_sentences_have_is_refused_by_name(stored: Written, t
     assert twice.slice(1).sentence(id="doc.txt:3").index == 1
     assert twice.slice(0, 3).sentence(id="doc.txt:0").index == 1
     chosen = twice.select([3, 2, 3, 2])
-    assert [chosen.sentence(id=f"doc.txt:{n}").index for n in (0, 3)] == [0, 1]  # one sentence, twice in the view
+    assert [chosen.sentence(id=f"doc.txt:{n}").index for n in (0, 3)] == [
+        0,
+        1,
+    ]  # one sentence, twice in the view
     assert chosen.read_sentences(ids=["doc.txt:3", "doc.txt:0"]).numbers == [1, 0]
-    with pytest.raises(AmbiguousIdError, match=r"2 sentences of this selection of .* have the id 'doc\.txt:3', 1, 2: read"):
+    with pytest.raises(
+        AmbiguousIdError,
+        match=r"2 sentences of this selection of .* have the id 'doc\.txt:3', 1, 2: read",
+    ):
         twice.select([1, 0, 2]).sentence(id="doc.txt:3")
-    with pytest.raises(SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"):
+    with pytest.raises(
+        SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"
+    ):
         twice.select([0, 2]).sentence(id="doc.txt:0")
 
 
@@ -308,19 +350,29 @@ def test_a_selection_of_nobody(stored: Written) -> None:
     store = elmo_store.open(stored.root.url())
     with pytest.raises(SentenceNotFoundError, match="no sentence 8 in"):
         store.select([0, 8])
-    with pytest.raises(SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"):
+    with pytest.raises(
+        SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"
+    ):
         store.slice(1).sentence(id="doc.txt:0")
     assert len(store.slice(3, 3)) == 0
 
 
 def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
-    other = make_store(str(tmp_path / "other"), boundaries=True, lengths=(2, 0, 4), parts=(3,), store_forms=("zarr",))
+    other = make_store(
+        str(tmp_path / "other"),
+        boundaries=True,
+        lengths=(2, 0, 4),
+        parts=(3,),
+        store_forms=("zarr",),
+    )
     first, second = elmo_store.open(stored.root.url()), elmo_store.open(other.root.url())
     both = elmo_store.concat([first, second])
     tokens = [*stored.tokens, *other.tokens]
     states = [w.states[w.rows(i)] for w in (stored, other) for i in range(len(w.tokens))]
     same(both, tokens, states)
-    assert both.read_sentences([9, 1, 10]).states.shape[0] == sum(len(states[n]) for n in (9, 1, 10))
+    assert both.read_sentences([9, 1, 10]).states.shape[0] == sum(
+        len(states[n]) for n in (9, 1, 10)
+    )
     assert both.sentence(id="doc.txt:2").index == 2  # the first store that has it
     third = make_store(str(tmp_path / "third"))
     with pytest.raises(StoreError, match="its boundaries is False, not True"):

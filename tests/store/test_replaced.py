@@ -32,7 +32,13 @@ Look = Callable[[elmo_store.Store], Any]
 def made(url: str, value: float, **settings: Any) -> Written:
     """A store whose every number is ``value``."""
     parts = (8, 8, 8)
-    return make_store(url, lengths=LENGTHS, parts=parts, values=lambda n, states: np.full((n, states, 8), value), **settings)
+    return make_store(
+        url,
+        lengths=LENGTHS,
+        parts=parts,
+        values=lambda n, states: np.full((n, states, 8), value),
+        **settings,
+    )
 
 
 def overwrite(url: str, **settings: Any) -> None:
@@ -51,17 +57,27 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "settings"),
-    [("local", {}), ("memory", {}), ("s3", {}), ("local", {"dtype": "int8"}), ("s3", {"compression": "zstd"})],
+    [
+        ("local", {}),
+        ("memory", {}),
+        ("s3", {}),
+        ("local", {"dtype": "int8"}),
+        ("s3", {"compression": "zstd"}),
+    ],
     indirect=["url"],
 )
-def test_rows_are_of_the_store_that_was_opened_or_an_error_says_that_it_went(url: str, settings: dict[str, Any]) -> None:
+def test_rows_are_of_the_store_that_was_opened_or_an_error_says_that_it_went(
+    url: str, settings: dict[str, Any]
+) -> None:
     made(url, 1.0, **settings)
     stores = [elmo_store.open(url, form=form) for form in layout.FORMS]
     for store in stores:
         assert (store.sentence(0).read() == 1).all()
     overwrite(url, **settings)
     for store in stores:
-        for number in range(3, len(LENGTHS)):  # what lies in the first shards may be read on as it was, from files that stay open
+        for number in range(
+            3, len(LENGTHS)
+        ):  # what lies in the first shards may be read on as it was, from files that stay open
             with pytest.raises(StoreReplacedError, match=AGAIN):
                 store.sentence(number).read()
         with pytest.raises(StoreReplacedError, match=AGAIN):
@@ -140,7 +156,10 @@ def test_a_store_that_is_removed_is_not_called_damaged(url: str) -> None:
     stores = [elmo_store.open(url, form=form) for form in layout.FORMS]
     Root(url).remove_tree()
     for store in stores:
-        with pytest.raises(StoreReplacedError, match="was removed, or is being replaced, since it was opened: open it again"):
+        with pytest.raises(
+            StoreReplacedError,
+            match="was removed, or is being replaced, since it was opened: open it again",
+        ):
             store.read()
 
 
@@ -152,7 +171,9 @@ def test_an_object_that_is_missing_from_this_store_is_said_to_be(url: str) -> No
         store.read()
 
 
-def test_a_manifest_that_is_put_again_as_it_was_is_no_other_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_is_put_again_as_it_was_is_no_other_store(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(opening, "LOOK_SECONDS", 1e-9)
     written = made(url, 1.0)
     store = elmo_store.open(url)
@@ -198,4 +219,6 @@ def test_a_job_that_copies_from_a_store_notices(tmp_path: Path) -> None:
     overwrite(url)
     for root in (source, pickle.loads(pickle.dumps(source))):
         with pytest.raises(StoreReplacedError, match=AGAIN):
-            copy_marked(read_marker(root, PartGroupMarker, 0), root, Root(tmp_path / "target"), "plan")
+            copy_marked(
+                read_marker(root, PartGroupMarker, 0), root, Root(tmp_path / "target"), "plan"
+            )

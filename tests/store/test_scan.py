@@ -22,20 +22,26 @@ Int64 = npt.NDArray[np.int64]
 def test_every_sentence_once_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...], mapped: bool
 ) -> None:
-    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),), shard_rows=16)
+    written = make_store(
+        str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),), shard_rows=16
+    )
     monkeypatch.setattr(scan, "BLOCK_BYTES", 10 * written.manifest.row_bytes)
     store = elmo_store.open(tmp_path / "store", mapped=mapped)
     for n_sentences in (1, 4, 100):
         for first in (0, 2):
             batches = list(store.batches(n_sentences, first=first))
-            assert [number for batch in batches for number in batch.numbers] == list(range(first, len(lengths)))
+            assert [number for batch in batches for number in batch.numbers] == list(
+                range(first, len(lengths))
+            )
             for batch in batches:  # and still when all have been handed out, since they are held
                 assert len(batch) <= n_sentences
                 rows = written.states[batch.spans[0, 0] : batch.spans[-1, 1]]
                 np.testing.assert_array_equal(batch.states, rows)
 
 
-def test_an_error_of_reading_reaches_the_reader_and_threads_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_reading_reaches_the_reader_and_threads_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = make_store(str(tmp_path / "store"), lengths=(5,) * 100, parts=(100,), shard_rows=16)
     monkeypatch.setattr(scan, "BLOCK_BYTES", 10 * written.manifest.row_bytes)
     written.root.remove(layout.zarr_states_shard(20))
@@ -50,9 +56,16 @@ def test_an_error_of_reading_reaches_the_reader_and_threads_end(tmp_path: Path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mapped", [True, False])
-def test_what_a_scan_holds_does_not_grow_with_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
+def test_what_a_scan_holds_does_not_grow_with_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool
+) -> None:
     def most_held(n_sentences: int) -> int:
-        make_store(str(tmp_path / str(n_sentences)), lengths=(20,) * n_sentences, parts=(n_sentences,), shard_rows=1024)
+        make_store(
+            str(tmp_path / str(n_sentences)),
+            lengths=(20,) * n_sentences,
+            parts=(n_sentences,),
+            shard_rows=1024,
+        )
         store = elmo_store.open(tmp_path / str(n_sentences), mapped=mapped)
         store.spans(range(n_sentences))  # 8 bytes a sentence are kept
         tracemalloc.start()

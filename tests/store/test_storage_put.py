@@ -33,8 +33,13 @@ def test_flush_works_on_this_system(tmp_path: Path) -> None:
     assert root.get("a") == b"x"
 
 
-@pytest.mark.parametrize("url", ["sftp://host/a", "smb://host/a", "hdfs://host/a", "ftp://host/a", "simplecache::s3://b/a"])
-def test_no_output_or_store_is_on_a_file_server(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["sftp://host/a", "smb://host/a", "hdfs://host/a", "ftp://host/a", "simplecache::s3://b/a"],
+)
+def test_no_output_or_store_is_on_a_file_server(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(StoreError, match="can't be on"):
         Root(url)
     with pytest.raises(StoreError, match="can't be on"):
@@ -53,7 +58,10 @@ def test_no_output_or_store_is_on_a_file_server(tmp_path: Path, url: str, capsys
         assert main(command) == Exit.BAD_LOCATION, command
         said = capsys.readouterr().err.strip().splitlines()
         assert len(said) == 1, said
-        assert f"outputs and stores can't be on {url.partition(':')[0]}: give a local or mounted folder" in said[0]
+        assert (
+            f"outputs and stores can't be on {url.partition(':')[0]}: give a local or mounted folder"
+            in said[0]
+        )
 
 
 def test_of_many_who_put_at_once_on_a_disk_without_hard_links_one_succeeds(
@@ -77,7 +85,9 @@ def test_of_many_who_put_at_once_on_a_disk_without_hard_links_one_succeeds(
     assert root.list() == ["folder/a"]
 
 
-def test_a_put_makes_its_folder_anew_while_others_remove_the_last_object_in_it(tmp_path: Path) -> None:
+def test_a_put_makes_its_folder_anew_while_others_remove_the_last_object_in_it(
+    tmp_path: Path,
+) -> None:
     """As those who wait for a lease do, and who gives it back."""
     root = Root(tmp_path / "store")
     root.put("keep", b"x")

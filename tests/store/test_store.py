@@ -31,7 +31,9 @@ class TestParquet(StoreContract):
 class TestBothReadAsZarr(StoreContract):
     @pytest.fixture
     def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), dtype="float32", compression="blosc", boundaries=True)
+        return make_store(
+            str(tmp_path / "store"), dtype="float32", compression="blosc", boundaries=True
+        )
 
 
 class TestBothReadAsParquet(StoreContract):
@@ -65,14 +67,21 @@ class Int8Contract(StoreContract):
         for batch in [*batches, *store.batches(3, raw=True)]:
             assert batch.scale is not None
             for number, (a, b) in zip(batch.numbers, pairwise(batch.offsets.tolist()), strict=True):
-                np.testing.assert_array_equal(batch.states[a:b], wanted.values[written.rows(number)])
+                np.testing.assert_array_equal(
+                    batch.states[a:b], wanted.values[written.rows(number)]
+                )
                 np.testing.assert_array_equal(batch.scale[a:b], wanted.scale[written.rows(number)])
 
     def test_rows_of_several_stores(self, store: elmo_store.Store, written: Written) -> None:
         twice = elmo_store.concat([store, store])
         n = store.n_rows
-        for found in (twice.read(rows=slice(n - 4, n + 5)), twice.read_raw(rows=slice(n - 4, n + 5)).floats()):
-            np.testing.assert_array_equal(found, np.concatenate([written.states[-4:], written.states[:5]]))
+        for found in (
+            twice.read(rows=slice(n - 4, n + 5)),
+            twice.read_raw(rows=slice(n - 4, n + 5)).floats(),
+        ):
+            np.testing.assert_array_equal(
+                found, np.concatenate([written.states[-4:], written.states[:5]])
+            )
 
 
 class TestInt8(Int8Contract):
@@ -90,7 +99,13 @@ class TestInt8Parquet(Int8Contract):
 class TestInt8Compressed(Int8Contract):
     @pytest.fixture
     def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), dtype="int8", compression="blosc", checksum="crc32c", boundaries=True)
+        return make_store(
+            str(tmp_path / "store"),
+            dtype="int8",
+            compression="blosc",
+            checksum="crc32c",
+            boundaries=True,
+        )
 
 
 class TestInt8CompressedParquet(Int8Contract):
@@ -98,7 +113,9 @@ class TestInt8CompressedParquet(Int8Contract):
 
     @pytest.fixture
     def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), dtype="int8", compression="zstd", boundaries=True)
+        return make_store(
+            str(tmp_path / "store"), dtype="int8", compression="zstd", boundaries=True
+        )
 
 
 class TestInMemory(StoreContract):
@@ -146,7 +163,9 @@ FORMS = pytest.mark.parametrize("form", layout.FORMS)
 @FORMS
 @pytest.mark.parametrize("lengths", [(), (0, 0), (1,)])
 def test_stores_of_next_to_nothing(tmp_path: Path, form: str, lengths: tuple[int, ...]) -> None:
-    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),) if lengths else ())
+    written = make_store(
+        str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),) if lengths else ()
+    )
     store = elmo_store.open(tmp_path / "store", form=form)
     assert (len(store), store.n_rows) == (len(lengths), sum(lengths))
     np.testing.assert_array_equal(store.read(), written.states)
@@ -163,7 +182,13 @@ def test_stores_of_next_to_nothing(tmp_path: Path, form: str, lengths: tuple[int
     [
         {"shard_rows": 1},
         {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
-        {"shard_rows": 4096, "lengths": (3000, 2500), "parts": (1, 1), "compression": "blosc", "boundaries": True},
+        {
+            "shard_rows": 4096,
+            "lengths": (3000, 2500),
+            "parts": (1, 1),
+            "compression": "blosc",
+            "boundaries": True,
+        },
     ],
 )
 def test_other_sizes_of_shards(tmp_path: Path, form: str, settings: dict[str, Any]) -> None:
@@ -201,7 +226,9 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_the_last_shard_is_no_larger_than_its_rows(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "store"), shard_rows=8192, lengths=(700,), parts=(1,), channels=16)
+    written = make_store(
+        str(tmp_path / "store"), shard_rows=8192, lengths=(700,), parts=(1,), channels=16
+    )
     size = written.root.size(layout.zarr_states_shard(0)) or 0
     chunk = layout.CHUNK_ROWS * 16 * 2
     index = 16 * (8192 // layout.CHUNK_ROWS) * 5 + 4
@@ -211,8 +238,17 @@ def test_the_last_shard_is_no_larger_than_its_rows(tmp_path: Path) -> None:
 def test_a_long_way_down_the_ids(tmp_path: Path) -> None:
     make_store(str(tmp_path / "store"), lengths=(1,) * 300, parts=(0, 100, 0, 0, 150, 50))
     store = elmo_store.open(tmp_path / "store")
-    assert [store.sentence(id=f"doc.txt:{i}").index for i in (299, 0, 100, 250)] == [299, 0, 100, 250]
-    assert [store.sentence(i).id for i in (299, 100, 99)] == ["doc.txt:299", "doc.txt:100", "doc.txt:99"]
+    assert [store.sentence(id=f"doc.txt:{i}").index for i in (299, 0, 100, 250)] == [
+        299,
+        0,
+        100,
+        250,
+    ]
+    assert [store.sentence(i).id for i in (299, 100, 99)] == [
+        "doc.txt:299",
+        "doc.txt:100",
+        "doc.txt:99",
+    ]
 
 
 def test_the_form_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
@@ -221,7 +257,9 @@ def test_the_form_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
         elmo_store.open(tmp_path / "store", form="parquet")
 
 
-def test_relative_folders_are_found_after_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_folders_are_found_after_a_change_of_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     make_store("store")
     store = elmo_store.open("store")
@@ -229,7 +267,9 @@ def test_relative_folders_are_found_after_a_change_of_folder(tmp_path: Path, mon
     assert store.sentence(0).read().shape[0] == 3
 
 
-def test_of_two_views_written_to_one_place_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_views_written_to_one_place_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = elmo_store.open(make_store(str(tmp_path / "store")).root.url())
     real, begun = Root.list, list[bool]()
 

@@ -28,7 +28,12 @@ def test_every_text_finds_its_first_sentence(tmp_path: Path) -> None:
         first.setdefault(tuple(tokens), number)
     assert len(first) < len(store)  # two sentences without tokens
     assert store.find_text(written.tokens) == [first[tuple(tokens)] for tokens in written.tokens]
-    assert store.find_text([["no", "such"], [], [""], written.tokens[1][:-1]]) == [None, 2, None, None]
+    assert store.find_text([["no", "such"], [], [""], written.tokens[1][:-1]]) == [
+        None,
+        2,
+        None,
+        None,
+    ]
     assert store.find_text([]) == []
     sentence = store.sentence(text=written.tokens[3])
     assert (sentence.read() == written.states[written.rows(3)]).all()
@@ -54,9 +59,13 @@ def test_words_are_compared_as_the_model_reads_them(tmp_path: Path) -> None:
     long = [i for i, tokens in enumerate(written.tokens) if any(len(t) > 48 for t in tokens)]
     assert long
     for number in long:
-        cut = [token.encode()[:48] for token in written.tokens[number]]  # what character ids hold of them
+        cut = [
+            token.encode()[:48] for token in written.tokens[number]
+        ]  # what character ids hold of them
         assert store.find_text([cut, [t + b"!" for t in cut]]) == [number, None]
-    uncut = elmo_store.open(make_store(str(tmp_path / "t")).root.url())  # options that don't say what is read
+    uncut = elmo_store.open(
+        make_store(str(tmp_path / "t")).root.url()
+    )  # options that don't say what is read
     assert uncut.find_text([[token.encode()[:48] for token in written.tokens[long[0]]]]) == [None]
 
 
@@ -64,7 +73,12 @@ def test_selections_and_concatenations(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"))
     store = elmo_store.open(tmp_path / "s")
     picked = store.select([7, 5, 1])
-    assert picked.find_text([written.tokens[1], written.tokens[0], [], written.tokens[7]]) == [2, None, 1, 0]
+    assert picked.find_text([written.tokens[1], written.tokens[0], [], written.tokens[7]]) == [
+        2,
+        None,
+        1,
+        0,
+    ]
     both = elmo_store.concat([store, store])
     assert both.find_text([written.tokens[7], ["none"]]) == [7, None]
     other = elmo_store.open(make_store(str(tmp_path / "t"), lengths=(4,), parts=(1,)).root.url())
@@ -72,16 +86,22 @@ def test_selections_and_concatenations(tmp_path: Path) -> None:
     assert joined.find_text([written.tokens[7], written.tokens[0], ["none"]]) == [8, 1, None]
 
 
-texts = st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=4), max_size=6)
+texts = st.lists(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=4), max_size=6
+)
 
 
 @given(texts, st.sampled_from([None, 1, 3]))
 def test_hashes_are_of_the_tokens_and_nothing_else(lists: list[list[str]], cut: int | None) -> None:
     found = [tuple(pair) for pair in hash_texts(lists, cut).tolist()]
-    assert found == [tuple(pair) for pair in hash_tokens(pa.array(lists, pa.list_(pa.string())), cut).tolist()]
+    assert found == [
+        tuple(pair) for pair in hash_tokens(pa.array(lists, pa.list_(pa.string())), cut).tolist()
+    ]
     for a, left in enumerate(lists):
         for b, right in enumerate(lists):
-            same = [token.encode()[:cut] for token in left] == [token.encode()[:cut] for token in right]
+            same = [token.encode()[:cut] for token in left] == [
+                token.encode()[:cut] for token in right
+            ]
             assert (found[a] == found[b]) == same
 
 
@@ -115,5 +135,7 @@ def test_tokens_of_several_row_groups_are_read_together(tmp_path: Path) -> None:
     root = Root(tmp_path)
     footer = read_footers(root, ["part.parquet"])[0]
     assert footer.num_row_groups == 2
-    assert read_tables(root, [GroupsOf("part.parquet", footer, (0, 1), ("tokens",))])[0].equals(table)
+    assert read_tables(root, [GroupsOf("part.parquet", footer, (0, 1), ("tokens",))])[0].equals(
+        table
+    )
     assert read_table(root, "part.parquet", table.schema).equals(table)

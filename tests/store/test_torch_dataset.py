@@ -31,7 +31,10 @@ def test_items_are_sentences_with_their_states(written: Written) -> None:
         got = data[sentence]
         assert (got["index"], got["tokens"]) == (sentence, tuple(written.tokens[sentence]))
         expected = torch.from_numpy(written.states[written.rows(sentence)])
-        assert (got["states"].dtype, got["states"].shape) == (torch.float16, (LENGTHS[sentence], 5, 8))
+        assert (got["states"].dtype, got["states"].shape) == (
+            torch.float16,
+            (LENGTHS[sentence], 5, 8),
+        )
         assert torch.equal(got["states"], expected)
 
 
@@ -74,26 +77,51 @@ LONG = (3, 0, 40, 7, 7, 0, 1, 25, 90, 2, 0, 11)  # shards have 64 rows: two sent
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_of_every_kind_of_store(kind: str, tmp_path: Path) -> None:
     """Sentences in any order, repeated, without tokens, over the borders of shards; some states; views; batches that are kept."""
-    written = make_store(str(tmp_path / "store"), lengths=LONG, parts=(5, 7), shard_rows=64, chunk_rows=32, **KINDS[kind])
+    written = make_store(
+        str(tmp_path / "store"),
+        lengths=LONG,
+        parts=(5, 7),
+        shard_rows=64,
+        chunk_rows=32,
+        **KINDS[kind],
+    )
     store = elmo_store.open(written.root.url())
     assert store.manifest.sizes.shards > 2
-    other = make_store(str(tmp_path / "other"), lengths=LONG, parts=(5, 7), shard_rows=64, chunk_rows=32, **KINDS[kind])
+    other = make_store(
+        str(tmp_path / "other"),
+        lengths=LONG,
+        parts=(5, 7),
+        shard_rows=64,
+        chunk_rows=32,
+        **KINDS[kind],
+    )
     sources: dict[str, tuple[Any, list[npt.NDArray[Any]]]] = {}
     rows = [written.states[written.rows(i)] for i in range(len(LONG))]
     sources["store"] = store, rows
     sources["selection"] = store.select([8, 1, 2, 2, 0]), [rows[i] for i in (8, 1, 2, 2, 0)]
-    sources["concatenation"] = elmo_store.concat([store, elmo_store.open(other.root.url())]), rows + rows
+    sources["concatenation"] = (
+        elmo_store.concat([store, elmo_store.open(other.root.url())]),
+        rows + rows,
+    )
     kept = []
     for source, expected in sources.values():
         numbers = [*reversed(range(len(expected))), 2, 2]
         for states, columns in ((None, slice(None)), (["fwd2", "x"], [3, 0])):
             data = SentenceDataset(source, states=states, text=False)
             wanted = [expected[number][:, columns] for number in numbers]
-            kept += [(collate(data.__getitems__(numbers)), wanted), (collate(data.__getitems__([1])), [expected[1][:, columns]])]
-            stream = SentenceStream(source, states=states, text=False, batch_sentences=3, pool_sentences=6)
+            kept += [
+                (collate(data.__getitems__(numbers)), wanted),
+                (collate(data.__getitems__([1])), [expected[1][:, columns]]),
+            ]
+            stream = SentenceStream(
+                source, states=states, text=False, batch_sentences=3, pool_sentences=6
+            )
             for bucket in (True, False):
                 stream.bucket = bucket
-                kept += [(batch, [expected[number][:, columns] for number in batch["index"]]) for batch in stream]
+                kept += [
+                    (batch, [expected[number][:, columns] for number in batch["index"]])
+                    for batch in stream
+                ]
     for batch, wanted in kept:  # at last: nothing that was given may be written again
         lengths = [len(own) for own in wanted]
         assert batch["mask"].sum(1).tolist() == lengths
@@ -104,7 +132,14 @@ def test_batches_of_every_kind_of_store(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_batch_of_a_shard_that_is_not_written(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "store"), lengths=LONG, parts=(5, 7), shard_rows=64, chunk_rows=32, complete=False)
+    written = make_store(
+        str(tmp_path / "store"),
+        lengths=LONG,
+        parts=(5, 7),
+        shard_rows=64,
+        chunk_rows=32,
+        complete=False,
+    )
     written.root.remove(layout.shard_marker(1))
     data = SentenceDataset(elmo_store.open(written.root.url(), incomplete_ok=True), text=False)
     assert len(data.__getitems__([0, 3])) == 2
@@ -145,7 +180,9 @@ def test_a_store_of_some_states(tmp_path: Path) -> None:
 
 def test_chosen_states(written: Written) -> None:
     item = SentenceDataset(written.root.url(), states=["bwd2", "x"], indices=[1])[0]
-    np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)][:, [4, 0]])
+    np.testing.assert_array_equal(
+        item["states"].numpy(), written.states[written.rows(1)][:, [4, 0]]
+    )
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])

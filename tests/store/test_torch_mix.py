@@ -39,8 +39,15 @@ def test_equation_one() -> None:
 
 
 def test_names_and_shapes_are_allennlps() -> None:
-    shapes = {name: tuple(value.shape) for name, value in ScalarMix(n_layers=3).state_dict().items()}
-    assert shapes == {"gamma": (1,), "scalar_parameters.0": (1,), "scalar_parameters.1": (1,), "scalar_parameters.2": (1,)}
+    shapes = {
+        name: tuple(value.shape) for name, value in ScalarMix(n_layers=3).state_dict().items()
+    }
+    assert shapes == {
+        "gamma": (1,),
+        "scalar_parameters.0": (1,),
+        "scalar_parameters.1": (1,),
+        "scalar_parameters.2": (1,),
+    }
 
 
 def test_token_norm_depends_on_the_token_alone() -> None:
@@ -58,21 +65,32 @@ def test_batch_norm_leaves_padding_out_of_its_mean() -> None:
     mask = torch.tensor([[True, True, True, False], [True, False, False, False]])
     changed = layers.clone()
     changed[~mask] = 1e3
-    torch.testing.assert_close(mix(layers=layers, mask=mask)[mask], mix(layers=changed, mask=mask)[mask])
+    torch.testing.assert_close(
+        mix(layers=layers, mask=mask)[mask], mix(layers=changed, mask=mask)[mask]
+    )
     kept = layers.numpy().astype(np.float64)[mask.numpy()]  # [4, 2, 8]
-    normed = (kept - kept.mean((0, 2), keepdims=True)) / np.sqrt(kept.var((0, 2), keepdims=True) + 1e-12)
-    np.testing.assert_allclose(mix(layers=layers, mask=mask)[mask].detach().numpy(), normed.mean(1), atol=1e-5)
+    normed = (kept - kept.mean((0, 2), keepdims=True)) / np.sqrt(
+        kept.var((0, 2), keepdims=True) + 1e-12
+    )
+    np.testing.assert_allclose(
+        mix(layers=layers, mask=mask)[mask].detach().numpy(), normed.mean(1), atol=1e-5
+    )
 
 
 def test_penalty_and_gradients() -> None:
     mix = ScalarMix([1.0, 2.0, -2.0], l2=0.1)
     assert mix.penalty().item() == pytest.approx(0.9)
     (mix(layers=layers_of_states(states(5))).square().sum() + mix.penalty()).backward()
-    assert all(parameter.grad is not None and bool(parameter.grad.abs() > 0) for parameter in mix.parameters())
+    assert all(
+        parameter.grad is not None and bool(parameter.grad.abs() > 0)
+        for parameter in mix.parameters()
+    )
 
 
 def test_frozen_mix_has_nothing_to_train() -> None:
-    assert not any(parameter.requires_grad for parameter in ScalarMix(n_layers=3, trainable=False).parameters())
+    assert not any(
+        parameter.requires_grad for parameter in ScalarMix(n_layers=3, trainable=False).parameters()
+    )
 
 
 def test_dropout_only_while_training() -> None:
@@ -98,13 +116,17 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 
 
 def test_wrong_number_of_layers() -> None:
-    with pytest.raises(ValueError, match=r"layers of shape \[\.\.\., 3, width\]; the layers given are \(2, 5, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"layers of shape \[\.\.\., 3, width\]; the layers given are \(2, 5, 4\)"
+    ):
         ScalarMix(n_layers=3)(layers=states(2))
 
 
 @pytest.mark.parametrize("layer_norm", ["none", "token", "batch"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_states_and_layers_numpy_and_torch_are_one_mix(layer_norm: LayerNorm, dtype: torch.dtype) -> None:
+def test_states_and_layers_numpy_and_torch_are_one_mix(
+    layer_norm: LayerNorm, dtype: torch.dtype
+) -> None:
     """The ways to say the same thing; padding does not enter the norm over a batch."""
     given = states(3, 5).to(dtype)
     mask = torch.arange(5)[None] < torch.tensor([5, 2, 0])[:, None]

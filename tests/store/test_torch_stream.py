@@ -26,11 +26,15 @@ LENGTHS = tuple((i * 7) % 13 for i in range(150))  # every thirteenth has no tok
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    return make_store(str(tmp_path_factory.mktemp("stream") / "store"), lengths=LENGTHS, parts=(70, 80))
+    return make_store(
+        str(tmp_path_factory.mktemp("stream") / "store"), lengths=LENGTHS, parts=(70, 80)
+    )
 
 
 def stream_of(written: Written, **settings: Any) -> SentenceStream:
-    return SentenceStream(written.root.url(), **{"batch_sentences": 8, "pool_sentences": 32} | settings)
+    return SentenceStream(
+        written.root.url(), **{"batch_sentences": 8, "pool_sentences": 32} | settings
+    )
 
 
 def seen(batches: Any) -> list[int]:
@@ -42,14 +46,18 @@ def test_batches_hold_the_rows_of_their_sentences(written: Written) -> None:
     assert sorted(seen(batches)) == list(range(len(LENGTHS)))
     for batch in batches:
         assert batch["states"].dtype == torch.float16
-        for index, tokens, rows, mask in zip(batch["index"], batch["tokens"], batch["states"], batch["mask"], strict=True):
+        for index, tokens, rows, mask in zip(
+            batch["index"], batch["tokens"], batch["states"], batch["mask"], strict=True
+        ):
             assert list(tokens) == written.tokens[index]
             np.testing.assert_array_equal(rows[mask].numpy(), written.states[written.rows(index)])
             assert not rows[~mask].any()
 
 
 @pytest.mark.parametrize("bucket", [True, False])
-def test_an_epoch_is_every_sentence_once_and_depends_on_its_number_alone(written: Written, bucket: bool) -> None:
+def test_an_epoch_is_every_sentence_once_and_depends_on_its_number_alone(
+    written: Written, bucket: bool
+) -> None:
     stream = stream_of(written, bucket=bucket, text=False)
     first = seen(stream)
     assert sorted(first) == list(range(len(LENGTHS)))
@@ -77,7 +85,9 @@ def test_ranks_share_an_epoch(written: Written, uneven: Any) -> None:
     assert [len(one) for one in ranks] == sizes
     together = [index for one in ranks for index in one]
     assert len(set(together)) == (148 if uneven == "drop" else 150)
-    batches = [len(list(stream_of(written, rank=rank, ranks=4, uneven=uneven))) for rank in range(4)]
+    batches = [
+        len(list(stream_of(written, rank=rank, ranks=4, uneven=uneven))) for rank in range(4)
+    ]
     assert len(set(batches)) == 1
 
 
@@ -86,13 +96,17 @@ def test_torch_distributed_says_the_rank(written: Written, tmp_path: Path) -> No
     """Two processes of a group, each with a worker that is none of the group."""
     import torch.multiprocessing as mp
 
-    mp.start_processes(in_group, (str(tmp_path), written.root.url()), nprocs=2, start_method="spawn")
+    mp.start_processes(
+        in_group, (str(tmp_path), written.root.url()), nprocs=2, start_method="spawn"
+    )
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     assert sorted(found[0] + found[1]) == list(range(len(LENGTHS)))
     assert len(found[0]) == len(found[1]) == 75
 
 
-def test_a_worker_that_is_spawned_is_told_the_rank(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_is_spawned_is_told_the_rank(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in (("is_initialized", True), ("get_rank", 1), ("get_world_size", 2)):
         monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
     for early in (True, False):  # the group may be made before the stream or after
@@ -106,9 +120,14 @@ def test_a_worker_that_is_spawned_is_told_the_rank(written: Written, monkeypatch
 
 
 def in_group(rank: int, folder: str, url: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
     loader = DataLoader(
-        SentenceStream(url, batch_sentences=8, text=False), batch_size=None, num_workers=1, multiprocessing_context="fork"
+        SentenceStream(url, batch_sentences=8, text=False),
+        batch_size=None,
+        num_workers=1,
+        multiprocessing_context="fork",
     )
     torch.save(seen(loader), f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
@@ -117,7 +136,11 @@ def in_group(rank: int, folder: str, url: str) -> None:
 def test_workers_share_an_epoch_and_hear_of_the_next(written: Written) -> None:
     stream = stream_of(written)
     loader = DataLoader(
-        stream, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+        stream,
+        batch_size=None,
+        num_workers=2,
+        persistent_workers=True,
+        multiprocessing_context="fork",
     )  # the workers of the first epoch serve the second
     first = seen(loader)
     stream.set_epoch(1)
@@ -155,7 +178,9 @@ def test_an_epoch_resumes_after_any_batch(written: Written, settings: dict[str, 
         batches.close()  # type: ignore[attr-defined]
 
 
-def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_given_before_is_not_read_again(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = stream_of(written, text=False)
     batches = iter(stream)
     for _ in range(10):
@@ -165,7 +190,9 @@ def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: 
     asked: list[int] = []
     real = elmo_store.Store.rows_of
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: Int64, runs: Int64) -> list[Array]:
+    def counting(
+        self: elmo_store.Store, states: Sequence[int], spans: Int64, runs: Int64
+    ) -> list[Array]:
         asked.append(int(np.diff(spans).sum()))
         return real(self, states, spans, runs)
 
@@ -182,7 +209,10 @@ def test_an_epoch_that_ended_is_followed_by_the_one_that_is_set(written: Written
     stream.set_epoch(4)
     whole = seen(stream)
     state = stream.state_dict()
-    for early in (True, False):  # StatefulDataLoader loads when its iteration begins, so after set_epoch
+    for early in (
+        True,
+        False,
+    ):  # StatefulDataLoader loads when its iteration begins, so after set_epoch
         resumed = stream_of(written, text=False)
         if early:
             resumed.set_epoch(5)
@@ -207,17 +237,23 @@ def test_an_epoch_that_ended_is_followed_by_the_one_that_is_set(written: Written
         ({"rank": 0, "ranks": 2}, "ranks=2, the saved state 1"),
     ],
 )
-def test_a_state_of_another_order_is_refused(written: Written, settings: dict[str, Any], message: str) -> None:
+def test_a_state_of_another_order_is_refused(
+    written: Written, settings: dict[str, Any], message: str
+) -> None:
     state = stream_of(written).state_dict()
     with pytest.raises(ValueError, match=message):
         stream_of(written, **settings).load_state_dict(state)
 
 
-def test_a_state_of_another_number_of_workers_is_refused(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_of_another_number_of_workers_is_refused(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
     resumed = stream_of(written, text=False)
     resumed.load_state_dict(resumed.state_dict())
     monkeypatch.setattr(streams, "get_worker_info", lambda: SimpleNamespace(id=0, num_workers=2))
-    with pytest.raises(ValueError, match="workers=2, the saved state 1"):  # a loader's worker that got it with the stream
+    with pytest.raises(
+        ValueError, match="workers=2, the saved state 1"
+    ):  # a loader's worker that got it with the stream
         iter(resumed)
 
 
@@ -234,7 +270,9 @@ def test_workers_of_a_plain_loader_leave_no_state(written: Written) -> None:
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> None:
-    loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is in .[test-all]")
+    loaders = pytest.importorskip(
+        "torchdata.stateful_dataloader", reason="torchdata is in .[test-all]"
+    )
 
     def loader_of() -> Any:
         return loaders.StatefulDataLoader(
@@ -256,9 +294,17 @@ def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> No
 
 def test_one_state_alone_and_a_view(written: Written) -> None:
     store = elmo_store.open(written.root.url())
-    batch = next(iter(SentenceStream(store.slice(20, 60), states=["bwd2"], shuffle=False, bucket=False, text=False)))
+    batch = next(
+        iter(
+            SentenceStream(
+                store.slice(20, 60), states=["bwd2"], shuffle=False, bucket=False, text=False
+            )
+        )
+    )
     assert batch["states"].shape[2:] == (1, 8)
-    np.testing.assert_array_equal(batch["states"][1][batch["mask"][1]][:, 0], written.states[written.rows(21), 4])
+    np.testing.assert_array_equal(
+        batch["states"][1][batch["mask"][1]][:, 0], written.states[written.rows(21), 4]
+    )
 
 
 def test_who_leaves_early_leaves_no_thread(written: Written) -> None:
@@ -278,7 +324,9 @@ def test_who_leaves_early_leaves_no_thread(written: Written) -> None:
         ({"rank": 1}, "both rank and ranks"),
     ],
 )
-def test_settings_that_make_no_sense(written: Written, settings: dict[str, Any], message: str) -> None:
+def test_settings_that_make_no_sense(
+    written: Written, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         stream_of(written, **settings)
 

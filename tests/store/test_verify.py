@@ -45,17 +45,25 @@ def make(folder: Path, **settings: Any) -> Written:
 def resign(root: Root) -> None:
     """Make every marker and the manifest say of each object what it is now, as somebody who wrote it by hand would."""
     markers: dict[str, list[Any]] = {}
-    kinds: dict[str, Any] = {layout.SHARDS: ShardMarker, layout.PART_GROUPS: PartGroupMarker, layout.IDS: IdsMarker}
+    kinds: dict[str, Any] = {
+        layout.SHARDS: ShardMarker,
+        layout.PART_GROUPS: PartGroupMarker,
+        layout.IDS: IdsMarker,
+    }
     for folder, kind in kinds.items():
         markers[folder] = []
         for number in marked(root, folder):
             marker: Any = read_marker(root, kind, number)
             there = [record.path for record in marker.objects if root.exists(record.path)]
-            marker = replace(marker, objects=tuple(ObjectRecord.of(path, root.get(path)) for path in there))
+            marker = replace(
+                marker, objects=tuple(ObjectRecord.of(path, root.get(path)) for path in there)
+            )
             write_marker(root, marker)
             markers[folder].append(marker)
     manifest = read_manifest(root)
-    sums = Checksums(*(checksum(markers[folder]) for folder in (layout.SHARDS, layout.PART_GROUPS, layout.IDS)))
+    sums = Checksums(
+        *(checksum(markers[folder]) for folder in (layout.SHARDS, layout.PART_GROUPS, layout.IDS))
+    )
     objects = tuple(ObjectRecord.of(one.path, root.get(one.path)) for one in manifest.objects)
     write_manifest(root, replace(manifest, checksums=sums, objects=objects))
 
@@ -108,14 +116,21 @@ def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataO
     if not found:  # only a manifest that says the same in other bytes
         assert rel == layout.MANIFEST
         assert json.loads(whole) == json.loads(flipped)
-    elif not rel.startswith(("_shards/", "_parts/", "_ids/")):  # a flipped marker may accuse the object that it names
+    elif not rel.startswith(
+        ("_shards/", "_parts/", "_ids/")
+    ):  # a flipped marker may accuse the object that it names
         assert rel in found
 
 
 @pytest.mark.slow
 def test_any_flipped_bit_of_a_marker_is_found(tmp_path: Path) -> None:
     root = Root(tmp_path)
-    stats: dict[str, float | str] = {"seconds_reading": 1e-05, "tokens": 3.0, "worker": "host:1", "stamps": "1-2\n3-4"}
+    stats: dict[str, float | str] = {
+        "seconds_reading": 1e-05,
+        "tokens": 3.0,
+        "worker": "host:1",
+        "stamps": "1-2\n3-4",
+    }
     write_marker(root, ShardMarker(0, 0, 3, (ObjectRecord("a", 1, "0" * 8),), "plan", stats))
     whole = root.get(layout.shard_marker(0))
     assert read_marker(root, ShardMarker, 0) is not None
@@ -190,7 +205,9 @@ STRUCTURAL: dict[str, tuple[Callable[[Root], None], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", STRUCTURAL)
-def test_contents_that_contradict_each_other_are_found_though_every_hash_is_right(tmp_path: Path, what: str) -> None:
+def test_contents_that_contradict_each_other_are_found_though_every_hash_is_right(
+    tmp_path: Path, what: str
+) -> None:
     root = make(tmp_path / "store").root
     change, message = STRUCTURAL[what]
     change(root)
@@ -250,12 +267,16 @@ def test_an_absent_chunk_with_a_right_checksum_is_no_zeros(tmp_path: Path) -> No
     root.put(rel, bytes(data))
     resign(root)
     assert "marks inner chunk (0, 0) as absent" in faults(root)
-    stored = make(tmp_path / "other").states  # whose bytes lie where the format says, whatever the index says
+    stored = make(
+        tmp_path / "other"
+    ).states  # whose bytes lie where the format says, whatever the index says
     np.testing.assert_array_equal(elmo_store.open(root.url()).read("x", 20)[0], stored[20, 0])
 
 
 @pytest.mark.parametrize("encoding", [{"compression": "zstd"}, {"checksum": "crc32c"}])
-def test_an_absent_chunk_of_encoded_ones_is_an_error(tmp_path: Path, encoding: dict[str, str]) -> None:
+def test_an_absent_chunk_of_encoded_ones_is_an_error(
+    tmp_path: Path, encoding: dict[str, str]
+) -> None:
     from elmo_store.forms.zarr_shard import crc32c
 
     root = make(tmp_path / "store", **encoding).root
@@ -283,7 +304,13 @@ def test_inner_chunks_in_another_order_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "rel", [layout.sentences_part(7), layout.rejects_part(1), "_shards/00009.json", layout.zarr_sentence_chunk(4)]
+    "rel",
+    [
+        layout.sentences_part(7),
+        layout.rejects_part(1),
+        "_shards/00009.json",
+        layout.zarr_sentence_chunk(4),
+    ],
 )
 def test_an_object_too_many_is_named(tmp_path: Path, rel: str) -> None:
     root = make(tmp_path / "store").root
@@ -346,7 +373,9 @@ def test_a_changed_fingerprint_is_found_at_the_door(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
 def test_with_checksums_no_reader_gives_wrong_numbers(tmp_path: Path, compression: str) -> None:
-    written = make_store(str(tmp_path / "store"), checksum="crc32c", compression=compression, store_forms=("zarr",))
+    written = make_store(
+        str(tmp_path / "store"), checksum="crc32c", compression=compression, store_forms=("zarr",)
+    )
     rel = layout.zarr_states_shard(1)
     whole = written.root.get(rel)
     random = np.random.default_rng(0)

@@ -23,16 +23,24 @@ from tests.store.support import make_manifest
 COMPRESSORS: dict[str, Any] = {
     "none": lambda itemsize: None,
     "zstd": lambda itemsize: ZstdCodec(level=1),
-    "blosc": lambda itemsize: BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20),
+    "blosc": lambda itemsize: BloscCodec(
+        cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20
+    ),
 }
 
 
 def laid_out(states: Any, order: str) -> Any:
     """The same states [n, n_states, channels], in memory one row after the other or one state after the other."""
-    return states if order == "rows" else np.ascontiguousarray(states.transpose(1, 0, 2)).transpose(1, 0, 2)
+    return (
+        states
+        if order == "rows"
+        else np.ascontiguousarray(states.transpose(1, 0, 2)).transpose(1, 0, 2)
+    )
 
 
-def _array(objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any, compression: str) -> Any:
+def _array(
+    objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any, compression: str
+) -> Any:
     _, n_states, channels = like.shape
     return zarr.create_array(
         MemoryStore(objects),
@@ -102,16 +110,30 @@ def test_rows_of_a_larger_array() -> None:
 @pytest.mark.parametrize("n", [16, 13])
 def test_the_order_in_memory_does_not_show(compression: str, checksum: str, n: int) -> None:
     states = np.random.default_rng(0).standard_normal((n, 3, 8)).astype(np.float16)
-    settings: dict[str, Any] = {"shard_rows": 32, "chunk_rows": 8, "compression": compression, "checksum": checksum}
-    assert joined(encode(laid_out(states, "states"), **settings)) == joined(encode(states, **settings))
+    settings: dict[str, Any] = {
+        "shard_rows": 32,
+        "chunk_rows": 8,
+        "compression": compression,
+        "checksum": checksum,
+    }
+    assert joined(encode(laid_out(states, "states"), **settings)) == joined(
+        encode(states, **settings)
+    )
 
 
 def test_what_lies_state_by_state_is_put_from_where_it_lies() -> None:
-    states = laid_out(np.random.default_rng(0).standard_normal((13, 3, 8)).astype(np.float16), "states")
+    states = laid_out(
+        np.random.default_rng(0).standard_normal((13, 3, 8)).astype(np.float16), "states"
+    )
     *runs, _ = pieces_of(encode(states[:8], shard_rows=32, chunk_rows=8, compression="none"))
     assert [np.shares_memory(np.frombuffer(run, np.uint8), states) for run in runs] == [True] * 3
-    *runs, _ = pieces_of(encode(states, shard_rows=32, chunk_rows=8, compression="none"))  # each with zeros
-    assert [np.shares_memory(np.frombuffer(run, np.uint8), states) for run in runs] == [True, False] * 3
+    *runs, _ = pieces_of(
+        encode(states, shard_rows=32, chunk_rows=8, compression="none")
+    )  # each with zeros
+    assert [np.shares_memory(np.frombuffer(run, np.uint8), states) for run in runs] == [
+        True,
+        False,
+    ] * 3
 
 
 @given(st.binary(max_size=300))
@@ -145,6 +167,8 @@ def test_chunks_of_sentence_start_are_the_bytes_that_zarr_writes(entries: list[i
         config={"write_empty_chunks": True},
     )  # fmt: skip
     array[: len(entries)] = np.array(entries)
-    path, ours = encode_sentence_chunk(make_manifest(sentence_chunk=20), 7, np.array(entries, np.int64))
+    path, ours = encode_sentence_chunk(
+        make_manifest(sentence_chunk=20), 7, np.array(entries, np.int64)
+    )
     assert path == "states.zarr/sentence_start/c/7"
     assert ours == theirs["c/0"].to_bytes()

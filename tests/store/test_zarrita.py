@@ -34,12 +34,23 @@ def test_zarrita(tmp_path: Path, dtype: str, compression: str) -> None:
     """Numbers of 16 bits need a Node that has Float16Array (24 has, 20 has not), where zarrita says so."""
     node, folder = shutil.which("node"), os.environ.get("ELMO_STORE_ZARRITA")
     if node is None or folder is None:
-        pytest.skip("no zarrita: npm install --prefix FOLDER zarrita, and FOLDER in ELMO_STORE_ZARRITA")
+        pytest.skip(
+            "no zarrita: npm install --prefix FOLDER zarrita, and FOLDER in ELMO_STORE_ZARRITA"
+        )
     settings: dict[str, Any] = {"dtype": dtype, "compression": compression, "checksum": "crc32c"}
     written = make_store(str(tmp_path / "store"), **settings)
     names = ["states", "token", "state", "sentence_start", *(["scale"] if dtype == "int8" else [])]
-    command = [node, "--input-type=module", "--eval", PROGRAM, str(tmp_path / "store" / "states.zarr"), *names]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        node,
+        "--input-type=module",
+        "--eval",
+        PROGRAM,
+        str(tmp_path / "store" / "states.zarr"),
+        *names,
+    ]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["attributes"] == {"format": "elmo-store", "format_version": 1}
@@ -51,5 +62,10 @@ def test_zarrita(tmp_path: Path, dtype: str, compression: str) -> None:
         return
     states = np.array(found["states"]["data"], dtype).reshape(found["states"]["shape"])
     if dtype == "int8":
-        states = states * np.array(found["scale"]["data"], np.float32).reshape(found["scale"]["shape"])[..., None]
+        states = (
+            states
+            * np.array(found["scale"]["data"], np.float32).reshape(found["scale"]["shape"])[
+                ..., None
+            ]
+        )
     np.testing.assert_array_equal(states, written.states)

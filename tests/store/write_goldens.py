@@ -35,13 +35,31 @@ STORES: dict[str, dict[str, Any]] = {
     },
     "zarr-boundaries-blosc": {"store_forms": ("zarr",), "boundaries": True, "compression": "blosc"},
     "parquet": {"store_forms": ("parquet",)},
-    "both-some-states": {"store_forms": ("zarr", "parquet"), "states": ("x", "bwd1", "fwd2"), "sentence_chunk": 4},
+    "both-some-states": {
+        "store_forms": ("zarr", "parquet"),
+        "states": ("x", "bwd1", "fwd2"),
+        "sentence_chunk": 4,
+    },
     "int8": {"store_forms": ("zarr", "parquet"), "dtype": "int8"},
-    "int8-zstd-crc32c": {"store_forms": ("zarr",), "dtype": "int8", "compression": "zstd", "checksum": "crc32c"},
-    "int8-boundaries": {"store_forms": ("zarr",), "dtype": "int8", "boundaries": True, "chunk_rows": 4},
+    "int8-zstd-crc32c": {
+        "store_forms": ("zarr",),
+        "dtype": "int8",
+        "compression": "zstd",
+        "checksum": "crc32c",
+    },
+    "int8-boundaries": {
+        "store_forms": ("zarr",),
+        "dtype": "int8",
+        "boundaries": True,
+        "chunk_rows": 4,
+    },
     "mix": {"store_forms": ("zarr", "parquet"), "mix": MIX, "dtype": "float32"},
 }
-COLLECTED = ((LENGTHS, SHARD_ROWS), ((4, 0, 2, 6), SHARD_ROWS), ((1, 2), 4))  # lengths and shards of the golden collection
+COLLECTED = (
+    (LENGTHS, SHARD_ROWS),
+    ((4, 0, 2, 6), SHARD_ROWS),
+    ((1, 2), 4),
+)  # lengths and shards of the golden collection
 REMOVED = ("doc.txt:0", "doc.txt:3")  # the first store and the second have both of them
 
 
@@ -63,7 +81,12 @@ def write(folder: Path) -> None:
     """Every store of `STORES` that is not there yet."""
     for name, settings in STORES.items():
         if not (folder / name).exists():
-            shape: dict[str, Any] = {"lengths": LENGTHS, "parts": (2, 4), "shard_rows": SHARD_ROWS, "channels": CHANNELS}
+            shape: dict[str, Any] = {
+                "lengths": LENGTHS,
+                "parts": (2, 4),
+                "shard_rows": SHARD_ROWS,
+                "channels": CHANNELS,
+            }
             values = expected_raw if settings.get("dtype") == "int8" else expected
             support.make_store(str(folder / name), values=values, **shape, **settings)
             print(name)
@@ -76,7 +99,9 @@ def write_collection(folder: Path) -> None:
         stores = []
         for number, (lengths, shard_rows) in enumerate(COLLECTED):
             url = f"{scratch}/{number}"
-            support.make_store(url, lengths=lengths, parts=(len(lengths),), shard_rows=shard_rows, **shape)
+            support.make_store(
+                url, lengths=lengths, parts=(len(lengths),), shard_rows=shard_rows, **shape
+            )
             stores.append(elmo_store.open(url))
         collecting.collect(folder, stores[:2])
         collecting.collect(folder, stores[2:])

@@ -19,18 +19,38 @@ def small_batches(one_thread: None) -> None:
 
 @pytest.fixture(scope="session")
 def small_options() -> BiLMOptions:
-    return replace(SMALL_OPTIONS, projection_dim=16, dim=24, filters=((1, 4), (2, 6), (3, 8)), char_embedding_dim=6)
+    return replace(
+        SMALL_OPTIONS,
+        projection_dim=16,
+        dim=24,
+        filters=((1, 4), (2, 6), (3, 8)),
+        char_embedding_dim=6,
+    )
 
 
 @pytest.fixture(scope="session")
 def sentences() -> list[list[str]]:
     """A language with something to learn: the verb follows from the noun, the full stop from the verb."""
     chance = random.Random(5)
-    pairs = [("dog", "barks"), ("cat", "purrs"), ("bird", "sings"), ("horse", "neighs"), ("frog", "croaks")]
+    pairs = [
+        ("dog", "barks"),
+        ("cat", "purrs"),
+        ("bird", "sings"),
+        ("horse", "neighs"),
+        ("frog", "croaks"),
+    ]
     said = []
     for _ in range(1500):
         noun, verb = chance.choice(pairs)
-        said.append([chance.choice(["the", "a", "one"]), noun, verb, chance.choice(["loudly", "often"]), "."])
+        said.append(
+            [
+                chance.choice(["the", "a", "one"]),
+                noun,
+                verb,
+                chance.choice(["loudly", "often"]),
+                ".",
+            ]
+        )
     return said
 
 
@@ -41,7 +61,9 @@ def corpus(sentences: list[list[str]]) -> Corpus:
 
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
-    return Recipe(seed=3, lanes=8, unroll=6, n_words=1000, sampled=6, warmup=500, rate=1e-2, softmax_rate=0.2)
+    return Recipe(
+        seed=3, lanes=8, unroll=6, n_words=1000, sampled=6, warmup=500, rate=1e-2, softmax_rate=0.2
+    )
 
 
 @pytest.fixture

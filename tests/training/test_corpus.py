@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from model.errors import TrainingError
-from model.training.corpus import BOS_TYPE, EOS_TYPE, FIRST_WORD, UNKNOWN, Corpus, Epoch, reverse_sentences, shuffle_sentences
+from model.training.corpus import (
+    BOS_TYPE,
+    EOS_TYPE,
+    FIRST_WORD,
+    UNKNOWN,
+    Corpus,
+    Epoch,
+    reverse_sentences,
+    shuffle_sentences,
+)
 
 TEXT = [["b", "a"], ["a", "c", "a"], [], ["a"]]
 
@@ -29,7 +38,12 @@ def test_a_given_vocabulary_keeps_its_classes_whatever_the_text() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [([], "no sentences"), ([[]], "no sentences"), ([["a", "a"]] * 9, "at least 2"), ([["<S>"]], "at least 2")],
+    [
+        ([], "no sentences"),
+        ([[]], "no sentences"),
+        ([["a", "a"]] * 9, "at least 2"),
+        ([["<S>"]], "at least 2"),
+    ],
 )
 def test_texts_that_nothing_can_be_learned_from(text: list[list[str]], message: str) -> None:
     with pytest.raises(TrainingError, match=message):
@@ -38,7 +52,20 @@ def test_texts_that_nothing_can_be_learned_from(text: list[list[str]], message: 
 
 def test_backward_reads_each_sentence_from_its_end() -> None:
     corpus = Corpus.encode(TEXT, 5)
-    assert reverse_sentences(corpus.types, corpus.starts).tolist() == [0, 3, 4, 1, 0, 3, 5, 3, 1, 0, 3, 1]
+    assert reverse_sentences(corpus.types, corpus.starts).tolist() == [
+        0,
+        3,
+        4,
+        1,
+        0,
+        3,
+        5,
+        3,
+        1,
+        0,
+        3,
+        1,
+    ]
 
 
 def test_a_shuffle_moves_whole_sentences(corpus: Corpus) -> None:
@@ -51,7 +78,9 @@ def test_a_shuffle_moves_whole_sentences(corpus: Corpus) -> None:
     assert sorted(before) == sorted(after)
 
 
-def test_batches_tile_the_lanes_and_predict_the_next_token_of_each_direction(corpus: Corpus) -> None:
+def test_batches_tile_the_lanes_and_predict_the_next_token_of_each_direction(
+    corpus: Corpus,
+) -> None:
     lanes, unroll = 4, 5
     epoch = Epoch(corpus, 0, lanes, unroll, seed=1)
     length = (len(corpus.types) - 1) // lanes

@@ -17,7 +17,9 @@ from model.training.steps import DirectionBatch, DirectionResult, GraphedDirecti
 from model.training.trainer import Recipe, Trainer
 
 
-def test_buffers_that_stay_hold_one_batch_after_the_other(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+def test_buffers_that_stay_hold_one_batch_after_the_other(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
+) -> None:
     trainer = Trainer.fresh(small_options, recipe, corpus, dtype=torch.float32)
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
     for k, name in enumerate(DIRECTIONS):
@@ -26,7 +28,10 @@ def test_buffers_that_stay_hold_one_batch_after_the_other(small_options: BiLMOpt
         for index in range(3):
             prepared = trainer.prepare(epoch.batch(index), index)
             read = torch.randn(*prepared.batch.inputs.shape[1:], small_options.projection_dim)
-            targets, weights = (torch.from_numpy(part[k]) for part in (prepared.batch.targets, prepared.batch.weights))
+            targets, weights = (
+                torch.from_numpy(part[k])
+                for part in (prepared.batch.targets, prepared.batch.weights)
+            )
             batch = DirectionBatch(read, state, targets, weights, prepared.negatives)
             want = direction_step(trainer.network, name, trainer.rows, batch)
             got = kept.step(batch)
@@ -40,11 +45,25 @@ def test_buffers_that_stay_hold_one_batch_after_the_other(small_options: BiLMOpt
 def tensors(result: DirectionResult) -> list[torch.Tensor]:
     """All of a result."""
     sampled = result.sampled
-    rows = [sampled.loss, sampled.dh, sampled.d_negatives, sampled.d_negative_bias, sampled.d_targets, sampled.d_target_bias]
-    return [result.d_read, *result.gradients.values(), *(part for layer in result.state for part in layer), *rows]
+    rows = [
+        sampled.loss,
+        sampled.dh,
+        sampled.d_negatives,
+        sampled.d_negative_bias,
+        sampled.d_targets,
+        sampled.d_target_bias,
+    ]
+    return [
+        result.d_read,
+        *result.gradients.values(),
+        *(part for layer in result.state for part in layer),
+        *rows,
+    ]
 
 
-def test_gradients_lie_as_their_parameters_do(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+def test_gradients_lie_as_their_parameters_do(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
+) -> None:
     """A fused optimiser reads them in the order of memory, whatever their strides say."""
     trainer = Trainer.fresh(small_options, recipe, corpus, dtype=torch.float32)
     seen = {}
@@ -55,7 +74,9 @@ def test_gradients_lie_as_their_parameters_do(small_options: BiLMOptions, recipe
             seen[name] = value.is_contiguous() and value.grad.is_contiguous()
 
     trainer.optimiser.register_step_pre_hook(look)
-    trainer.step(trainer.prepare(Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed).batch(0), 0))
+    trainer.step(
+        trainer.prepare(Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed).batch(0), 0)
+    )
     assert set(seen) == set(trainer.network.parameters)
     assert all(seen.values()), seen
 
@@ -95,20 +116,37 @@ print("kernels agree")
 
 
 @pytest.mark.slow
-def test_triton_kernels_agree_with_pytorch_in_the_interpreter(interpreted: Callable[[str], str]) -> None:
+def test_triton_kernels_agree_with_pytorch_in_the_interpreter(
+    interpreted: Callable[[str], str],
+) -> None:
     assert "kernels agree" in interpreted(_COMPARE)
 
 
 POINTERS = {
-    "_forward_kernel": {"products": "bf16", "bias": "fp32", "c_prev": "fp32", "gates": "bf16", "c": "fp32", "m": "bf16"},
-    "_backward_kernel": {"gates": "bf16", "dm": "bf16", "dc": "fp32", "c_prev": "fp32", "c": "fp32"},
+    "_forward_kernel": {
+        "products": "bf16",
+        "bias": "fp32",
+        "c_prev": "fp32",
+        "gates": "bf16",
+        "c": "fp32",
+        "m": "bf16",
+    },
+    "_backward_kernel": {
+        "gates": "bf16",
+        "dm": "bf16",
+        "dc": "fp32",
+        "c_prev": "fp32",
+        "c": "fp32",
+    },
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize("name", sorted(POINTERS))
-def test_triton_kernels_compile_vectorised_and_without_spills(name: str, capability: int, tmp_path: Path) -> None:
+def test_triton_kernels_compile_vectorised_and_without_spills(
+    name: str, capability: int, tmp_path: Path
+) -> None:
     pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
     import triton
     from triton.backends.compiler import GPUTarget
@@ -118,17 +156,35 @@ def test_triton_kernels_compile_vectorised_and_without_spills(name: str, capabil
     from model.training import cell_triton
 
     kernel, pointers = getattr(cell_triton, name), POINTERS[name]
-    signature = {argument: f"*{kind}" for argument, kind in pointers.items()} | {"d": "i32", "clip": "fp32", "BLOCK": "constexpr"}
+    signature = {argument: f"*{kind}" for argument, kind in pointers.items()} | {
+        "d": "i32",
+        "clip": "fp32",
+        "BLOCK": "constexpr",
+    }
     places = [kernel.arg_names.index(argument) for argument in [*pointers, "d"]]
-    source = ASTSource(kernel, signature, {"BLOCK": 1024}, {(place,): [["tt.divisibility", 16]] for place in places})
+    source = ASTSource(
+        kernel,
+        signature,
+        {"BLOCK": 1024},
+        {(place,): [["tt.divisibility", 16]] for place in places},
+    )
     options = {"enable_fp_fusion": cell_triton.FP_FUSION}
-    ptx = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm["ptx"]
+    ptx = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options).asm[
+        "ptx"
+    ]
     assert re.search(r"ld\.global\S*?\.v[248]\.\S+", ptx)
     assert re.search(r"st\.global\S*?\.v[248]\.\S+", ptx)
     path = tmp_path / "kernel.ptx"
     path.write_text(ptx)
-    command = [get_ptxas(capability).path, "-v", f"--gpu-name={sm_arch_from_capability(capability)}", str(path)]
-    said = subprocess.run([*command, "-o", str(tmp_path / "kernel.cubin")], capture_output=True, text=True, check=True)
+    command = [
+        get_ptxas(capability).path,
+        "-v",
+        f"--gpu-name={sm_arch_from_capability(capability)}",
+        str(path),
+    ]
+    said = subprocess.run(
+        [*command, "-o", str(tmp_path / "kernel.cubin")], capture_output=True, text=True, check=True
+    )
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said.stderr)
     assert spills
     assert set(spills) == {"0"}, said.stderr

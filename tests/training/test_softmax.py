@@ -15,7 +15,9 @@ from model.training.softmax import Negatives, SoftmaxWeights
 CLASSES, P, N = 60, 8, 600
 
 
-def parts(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def parts(
+    seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     h = torch.randn(N, P, generator=generator, dtype=torch.float64)
     targets = (torch.rand(N, generator=generator) ** 2 * CLASSES).long()
@@ -31,7 +33,9 @@ def test_all_classes_drawn_have_the_loss_and_gradients_of_cross_entropy() -> Non
     every = Negatives(torch.arange(CLASSES), torch.tensor(1e9, dtype=torch.float64), CLASSES)
     got = softmax.sampled_loss(h, targets, weights, weight, bias, every)
     leaves = [tensor.clone().requires_grad_() for tensor in (h, weight, bias)]
-    loss = (F.cross_entropy(leaves[0] @ leaves[1].t() + leaves[2], targets, reduction="none") * weights).sum()
+    loss = (
+        F.cross_entropy(leaves[0] @ leaves[1].t() + leaves[2], targets, reduction="none") * weights
+    ).sum()
     dh, d_weight, d_bias = torch.autograd.grad(loss, leaves)
     torch.testing.assert_close(got.loss, loss.detach())
     torch.testing.assert_close(got.dh, dh)
@@ -89,10 +93,14 @@ def test_a_saved_softmax_is_read_back_and_what_is_none_is_refused(tmp_path: Path
     weight[3] = 0.0  # a row without a scale of its own
     scale = (weight.abs().amax(1, keepdim=True) / 127).clamp_min(1e-30)
     levels = (weight / scale).round().to(torch.int8)  # as the packaged model's
-    save_file({"weight": levels, "scale": scale, "bias": bias}, path, {"words": '["schön", "tab\\tword"]'})
+    save_file(
+        {"weight": levels, "scale": scale, "bias": bias}, path, {"words": '["schön", "tab\\tword"]'}
+    )
     rounded = SoftmaxWeights.load(path)
     assert rounded.weight.dtype == torch.float32
-    assert ((rounded.weight - weight).abs() <= weight.abs().amax(1, keepdim=True) / 254 + 1e-7).all()
+    assert (
+        (rounded.weight - weight).abs() <= weight.abs().amax(1, keepdim=True) / 254 + 1e-7
+    ).all()
     assert torch.equal(rounded.bias, bias)
     SoftmaxWeights(weight, bias, ("one word too few",)).save(path)
     with pytest.raises(TrainingError, match="for 1 words and three marks"):

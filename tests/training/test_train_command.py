@@ -19,7 +19,9 @@ from pipeline.main import main
 @pytest.fixture
 def text(sentences: list[list[str]], tmp_path: Path) -> Path:
     path = tmp_path / "text.lines"
-    path.write_text("".join(" ".join(sentence) + "\n\n" for sentence in sentences[:400]), encoding="utf-8")
+    path.write_text(
+        "".join(" ".join(sentence) + "\n\n" for sentence in sentences[:400]), encoding="utf-8"
+    )
     return path
 
 
@@ -43,7 +45,9 @@ def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
     assert main([*command, "--max-tokens", "2000", "--rate", "0.01", "--heldout", str(text)]) == 0
     said = capsys.readouterr().out
     assert "2,000 tokens, 400 sentences, 16 types" in said
-    (held,) = re.findall(r"perplexity ([\d.]+) forward, ([\d.]+) backward over 2,400 predictions", said)
+    (held,) = re.findall(
+        r"perplexity ([\d.]+) forward, ([\d.]+) backward over 2,400 predictions", said
+    )
     assert all(1.5 < float(perplexity) < 12 for perplexity in held)
     assert "tokens/s" in said
     assert "h left" in said
@@ -51,7 +55,9 @@ def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
     assert BiLMWeights.load(str(folder)).fingerprint == weights.fingerprint
     with h5py.File(folder / "weights.hdf5") as file:
         assert file["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"].shape == (32, 96)
-    assert (folder / "training" / "curve.tsv").read_text().startswith("tokens\tseconds\tloss_forward")
+    assert (
+        (folder / "training" / "curve.tsv").read_text().startswith("tokens\tseconds\tloss_forward")
+    )
 
 
 @pytest.mark.slow
@@ -82,14 +88,18 @@ def test_stopped_and_resumed_is_the_same_model_as_never_stopped(
     straight = [str(other) if part == str(folder) else part for part in command]
     assert main([*straight, "--max-tokens", "900", "--quiet"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_signals", lambda: nullcontext([signal.SIGTERM]))  # which comes with the first batch
+        patch.setattr(
+            run, "_signals", lambda: nullcontext([signal.SIGTERM])
+        )  # which comes with the first batch
         assert main([*command, "--max-tokens", "900", "--quiet"]) == 4
     assert fingerprint(folder) != fingerprint(other)
     assert main([*command, "--quiet", "--resume"]) == 0  # to the run's own end
     assert fingerprint(folder) == fingerprint(other)
 
 
-def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_the_way_is_not_overwritten(
+    command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*command, "--max-tokens", "100", "--quiet"]) == 0
     assert main([*command, "--max-tokens", "100", "--quiet"]) == 5
     assert "add --resume to continue it" in capsys.readouterr().err
@@ -107,7 +117,13 @@ def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, c
     ],
 )
 def test_texts_that_cannot_be_trained_on(
-    content: bytes, code: int, message: str, command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes,
+    code: int,
+    message: str,
+    command: list[str],
+    text: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     text.write_bytes(content)
     assert main(command) == code
@@ -122,11 +138,19 @@ def test_texts_that_cannot_be_trained_on(
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
         (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes texts as --heldout"),
-        (["--output", "s3://bucket/run"], 2, "--output s3://bucket/run is a URL: give a local path"),
+        (
+            ["--output", "s3://bucket/run"],
+            2,
+            "--output s3://bucket/run is a URL: give a local path",
+        ),
     ],
 )
 def test_what_never_begins_says_why(
-    extra: list[str], code: int, message: str, command: list[str], capsys: pytest.CaptureFixture[str]
+    extra: list[str],
+    code: int,
+    message: str,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([*command, "--max-tokens", "100", *extra]) == code
     assert message in capsys.readouterr().err
@@ -152,10 +176,18 @@ def test_numbers_out_of_range(
 
 def test_the_packaged_model_s_shape_by_name(command: list[str], folder: Path) -> None:
     assert main([*command, "--options", "default", "--max-tokens", "48", "--quiet"]) == 0
-    assert BiLMWeights.load_safetensors(folder / "weights.safetensors").options == load_model("default")[1].options
+    assert (
+        BiLMWeights.load_safetensors(folder / "weights.safetensors").options
+        == load_model("default")[1].options
+    )
 
 
-def test_refused_records_are_left_out_and_counted(command: list[str], text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_records_are_left_out_and_counted(
+    command: list[str], text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text.write_bytes(text.read_bytes() + b"\xff\n")
     assert main([*command, "--max-tokens", "100", "--quiet"]) == 0
-    assert "record 800: invalid UTF-8 at byte 0 of the line (0xff)\n1 record of TEXT" in capsys.readouterr().err
+    assert (
+        "record 800: invalid UTF-8 at byte 0 of the line (0xff)\n1 record of TEXT"
+        in capsys.readouterr().err
+    )

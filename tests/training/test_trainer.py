@@ -29,7 +29,12 @@ def trained(trainer: Trainer, batches: int) -> list[float]:
     losses = []
     for _ in range(batches):
         step = next(steps)
-        losses.append(sum(loss / max(1.0, count) for loss, count in zip(step.loss, step.predictions, strict=True)))
+        losses.append(
+            sum(
+                loss / max(1.0, count)
+                for loss, count in zip(step.loss, step.predictions, strict=True)
+            )
+        )
     return losses
 
 
@@ -69,17 +74,23 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_changes_nothing(
     with pytest.raises(TrainingError, match="diverged"):
         next(steps)
     assert trainer.progress.batches == 1
-    assert all(torch.equal(value, before[name]) for name, value in trainer.network.parameters.items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in trainer.network.parameters.items()
+    )
     assert torch.equal(trainer.rows.weight, softmax)
 
 
 @pytest.mark.slow
-def test_loss_goes_down_with_products_in_bfloat16(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+def test_loss_goes_down_with_products_in_bfloat16(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
+) -> None:
     losses = trained(Trainer.fresh(small_options, recipe, corpus), 60)
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3])
 
 
-def resume(path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, **given: Any) -> Trainer:
+def resume(
+    path: Path, recipe: Recipe, corpus: Corpus, options: BiLMOptions, **given: Any
+) -> Trainer:
     return run.resume(path, recipe, given, corpus, options, "cpu")
 
 
@@ -105,7 +116,9 @@ def test_a_resumed_run_is_the_run_that_never_stopped(
         assert torch.equal(getattr(second.rows, name), getattr(straight.rows, name)), name
 
 
-def test_a_run_resumes_at_the_end_of_an_epoch(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+def test_a_run_resumes_at_the_end_of_an_epoch(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
+) -> None:
     trainer = Trainer.fresh(small_options, recipe, corpus)
     trainer.progress.batch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed).n_batches
     trained(trainer, 2)
@@ -125,7 +138,9 @@ def test_a_checkpoint_of_another_run_is_refused(
     with pytest.raises(TrainingError, match="other options"):
         resume(path, recipe, corpus, replace(small_options, dim=25))
     # As many types, classes and sentences as that text has, in another order: only the digest tells.
-    reordered = Corpus(*shuffle_sentences(corpus.types, corpus.starts, 1, 0), corpus.vocabulary, corpus.n_classes)
+    reordered = Corpus(
+        *shuffle_sentences(corpus.types, corpus.starts, 1, 0), corpus.vocabulary, corpus.n_classes
+    )
     with pytest.raises(TrainingError, match="resume with the same files"):
         resume(path, recipe, reordered, small_options)
     with pytest.raises(TrainingError, match="digest"):
@@ -139,7 +154,9 @@ def test_a_checkpoint_of_another_run_is_refused(
         resume(path, recipe, corpus, small_options)
 
 
-def test_a_model_with_dictionaries_of_its_own_is_not_trained(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+def test_a_model_with_dictionaries_of_its_own_is_not_trained(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
+) -> None:
     with pytest.raises(TrainingError, match="alphabet is 'characters'"):
         Trainer.fresh(replace(small_options, alphabet="characters"), recipe, corpus)
 
@@ -160,13 +177,20 @@ def test_exported_weights_give_inference_the_states_of_training(
         with torch.no_grad():
             x = done.network.word_vectors(ids)[:, None]  # [T, 1, p]
             h, _ = done.network.direction(direction, x, done.network.zero_state(1))  # [T, 1, p]
-        parts = [part.flip(0) if k else part for part in h[:, 0].split([len(sentence) for sentence in read])]
+        parts = [
+            part.flip(0) if k else part
+            for part in h[:, 0].split([len(sentence) for sentence in read])
+        ]
         for ours, reference, computed in zip(parts, plain, engine, strict=True):
             torch.testing.assert_close(ours, reference[:, 3 + k], rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(ours[1:-1], torch.from_numpy(computed)[:, 3 + k].float(), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                ours[1:-1], torch.from_numpy(computed)[:, 3 + k].float(), rtol=1e-4, atol=1e-4
+            )
 
 
-def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, sentences: list[list[str]]) -> None:
+def test_perplexity_is_that_of_the_exported_model_read_plainly(
+    done: Trainer, sentences: list[list[str]]
+) -> None:
     text = [*sentences[:3], ["the", "dragon", "sings", "."]]
     found = evaluate(done.network, done.softmax_weights(), text)
     states = plain_lane(done.network.weights(), text, carry=True)
@@ -174,7 +198,9 @@ def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, se
     loss = [0.0, 0.0]
     for sentence, state in zip(text, states, strict=True):
         classes = torch.tensor([1, *(number.get(word, 2) for word in sentence), 0])
-        for k, (outputs, targets) in enumerate(((state[:-1, 3], classes[1:]), (state[1:, 4], classes[:-1]))):
+        for k, (outputs, targets) in enumerate(
+            ((state[:-1, 3], classes[1:]), (state[1:, 4], classes[:-1]))
+        ):
             logits = outputs @ done.rows.weight.t() + done.rows.bias
             loss[k] += float(F.cross_entropy(logits, targets, reduction="sum"))
     assert found.predictions == sum(len(sentence) + 1 for sentence in text)
@@ -185,15 +211,21 @@ def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, se
 @pytest.mark.parametrize("k", [0, 1])
 def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpus) -> None:
     """One word of a text is changed: of the outputs that predict it and come before it, none may change, later ones must."""
-    order, starts = shuffle_sentences(np.arange(len(corpus.types), dtype=np.int32), corpus.starts, 1, 0)
+    order, starts = shuffle_sentences(
+        np.arange(len(corpus.types), dtype=np.int32), corpus.starts, 1, 0
+    )
     place = int(order[starts[4] + 2])  # in the fifth sentence that the epoch reads
 
     def outputs(types: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
         batch = Epoch(replace(corpus, types=types), 0, 1, 60, 1).batch(0)
-        ids = torch.from_numpy(char_ids([corpus.vocabulary[i] for i in batch.words]).astype(np.int64))
+        ids = torch.from_numpy(
+            char_ids([corpus.vocabulary[i] for i in batch.words]).astype(np.int64)
+        )
         with torch.no_grad():
             x = F.embedding(torch.from_numpy(batch.inputs[k]), done.network.word_vectors(ids))
-            return done.network.direction(DIRECTIONS[k], x, done.network.zero_state(1))[0][:, 0], batch.targets[k][:, 0]
+            return done.network.direction(DIRECTIONS[k], x, done.network.zero_state(1))[0][
+                :, 0
+            ], batch.targets[k][:, 0]
 
     changed = corpus.types.copy()
     changed[place] = next(other for other in range(3, 9) if other != changed[place])
@@ -224,10 +256,16 @@ def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     assert run.run(again, folder)
     assert math.isfinite(again.progress.seconds)
     path = folder / run.CURVE
-    path.write_text(path.read_text() + f"{10**9}\t0\t0\t0\t0\n")  # as of a run that died after its last checkpoint
+    path.write_text(
+        path.read_text() + f"{10**9}\t0\t0\t0\t0\n"
+    )  # as of a run that died after its last checkpoint
     run.run(resume(folder / run.CHECKPOINT, ours, corpus, small_options), folder)
     assert str(10**9) not in path.read_text()
-    run.run(Trainer.fresh(small_options, replace(ours, max_tokens=1), corpus), folder, report_seconds=0.0)
+    run.run(
+        Trainer.fresh(small_options, replace(ours, max_tokens=1), corpus),
+        folder,
+        report_seconds=0.0,
+    )
     assert len(path.read_text().splitlines()) == 2
 
 
@@ -236,18 +274,43 @@ def test_what_may_change_does_change(
 ) -> None:
     folder.mkdir()
     run.save_checkpoint(done, folder / "checkpoint.pt")
-    again = resume(folder / "checkpoint.pt", replace(recipe, rate=0.5, sampled=7, max_tokens=9), corpus, small_options)
+    again = resume(
+        folder / "checkpoint.pt",
+        replace(recipe, rate=0.5, sampled=7, max_tokens=9),
+        corpus,
+        small_options,
+    )
     assert again.recipe == recipe  # what nobody asks to change does not
     assert again.network.dtype == done.network.dtype
-    again = resume(folder / "checkpoint.pt", recipe, corpus, small_options, rate=5e-3, sampled=4, max_tokens=10**6)
+    again = resume(
+        folder / "checkpoint.pt",
+        recipe,
+        corpus,
+        small_options,
+        rate=5e-3,
+        sampled=4,
+        max_tokens=10**6,
+    )
     trained(again, 1)
     assert again.optimiser.param_groups[0]["lr"] == 5e-3
-    assert len(again.prepare(Epoch(corpus, 0, recipe.lanes, recipe.unroll, 1).batch(0), 0).negatives.classes) == 4
+    assert (
+        len(
+            again.prepare(
+                Epoch(corpus, 0, recipe.lanes, recipe.unroll, 1).batch(0), 0
+            ).negatives.classes
+        )
+        == 4
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_a_gpu_trains_as_a_cpu_does(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, tmp_path: Path) -> None:
-    losses = [trained(Trainer.fresh(small_options, recipe, corpus, device, torch.float32), 10) for device in ("cpu", "cuda")]
+def test_a_gpu_trains_as_a_cpu_does(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, tmp_path: Path
+) -> None:
+    losses = [
+        trained(Trainer.fresh(small_options, recipe, corpus, device, torch.float32), 10)
+        for device in ("cpu", "cuda")
+    ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
     mixed = Trainer.fresh(small_options, recipe, corpus, "cuda", torch.bfloat16)
     assert np.mean(trained(mixed, 60)[-10:]) < 0.8 * losses[0][0]
@@ -261,7 +324,13 @@ def test_a_gpu_gives_the_same_bytes_each_time_and_over_a_stop(
     small_options: BiLMOptions, recipe: Recipe, sentences: list[list[str]], tmp_path: Path
 ) -> None:
     # A word of 90 letters now and then: graphs of all windows, beside those of short words.
-    text = Corpus.encode([[*sentence, "w" * 90] if i % 50 == 7 else sentence for i, sentence in enumerate(sentences)], 1000)
+    text = Corpus.encode(
+        [
+            [*sentence, "w" * 90] if i % 50 == 7 else sentence
+            for i, sentence in enumerate(sentences)
+        ],
+        1000,
+    )
     runs = [Trainer.fresh(small_options, recipe, text, "cuda") for _ in range(2)]
     trained(runs[0], 40)
     trained(runs[1], 20)

@@ -15,16 +15,22 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-def one_split(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> Split:
+def one_split(
+    path: Path, input_format: str = "auto", settings: ReadSettings | None = None
+) -> Split:
     (split,) = plan_splits([str(path)], input_format, settings)
     return split
 
 
-def read_split(split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None) -> Iterator[Record]:
+def read_split(
+    split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[Record]:
     return open_split(split, settings, storage_options)[1]
 
 
-def records(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> list[Record]:
+def records(
+    path: Path, input_format: str = "auto", settings: ReadSettings | None = None
+) -> list[Record]:
     settings = settings or ReadSettings()
     return list(read_split(one_split(path, input_format, settings), settings))
 

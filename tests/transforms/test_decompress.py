@@ -56,7 +56,10 @@ def test_cut_short_is_an_error_with_file_and_byte(tmp_path: Path, kind: str, kep
     suffix, compress = KINDS[kind]
     data = compress(TEXT)
     path = write(tmp_path / f"a.tok{suffix}", data[: int(len(data) * kept)])
-    with pytest.raises(InputError, match=f"{kind} stream is cut short: it ends at stored byte {int(len(data) * kept)}") as caught:
+    with pytest.raises(
+        InputError,
+        match=f"{kind} stream is cut short: it ends at stored byte {int(len(data) * kept)}",
+    ) as caught:
         expand(path)
     assert caught.value.url == str(path)
 
@@ -68,7 +71,9 @@ def test_damage_is_an_error_with_file_and_byte(tmp_path: Path, kind: str) -> Non
     for i in range(len(data) // 2, len(data) // 2 + 40):
         data[i] ^= 0xA5
     path = write(tmp_path / f"a.tok{suffix}", bytes(data))
-    with pytest.raises(InputError, match=r"stream is (damaged near|cut short: it ends at) stored byte \d+"):
+    with pytest.raises(
+        InputError, match=r"stream is (damaged near|cut short: it ends at) stored byte \d+"
+    ):
         expand(path)
 
 
@@ -76,18 +81,24 @@ def test_damage_is_an_error_with_file_and_byte(tmp_path: Path, kind: str) -> Non
 def test_rubbish_after_the_end_is_an_error(tmp_path: Path, kind: str) -> None:
     suffix, compress = KINDS[kind]
     with pytest.raises(InputError, match="damaged near"):
-        expand(write(tmp_path / f"a.tok{suffix}", compress(TEXT) + b"rubbish, and not a little of it"))
+        expand(
+            write(tmp_path / f"a.tok{suffix}", compress(TEXT) + b"rubbish, and not a little of it")
+        )
 
 
 def test_a_name_that_says_otherwise_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"the name says gzip, but its first bytes .* say no compression"):
+    with pytest.raises(
+        InputError, match=r"the name says gzip, but its first bytes .* say no compression"
+    ):
         records(write(tmp_path / "a.tok.gz", b"plain text\n"))
     with pytest.raises(InputError, match=r"the name says xz, but .* say gzip"):
         records(write(tmp_path / "a.tok.xz", gzip.compress(b"a\n")))
 
 
 def test_text_that_looks_like_a_magic_number_is_text(tmp_path: Path) -> None:
-    assert tokens(records(write(tmp_path / "a.tok", b"BZh9 is no archive\n"))) == [["BZh9", "is", "no", "archive"]]
+    assert tokens(records(write(tmp_path / "a.tok", b"BZh9 is no archive\n"))) == [
+        ["BZh9", "is", "no", "archive"]
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz", ".zst"])

@@ -18,9 +18,15 @@ from tests.transforms.reading import read_split, tokens
 from transforms.inputs.records import InputError, ReadSettings
 from transforms.stages.split import plan_splits
 
-pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install '.[hf]'")
+pytest.importorskip(
+    "huggingface_hub", reason="huggingface_hub is not installed: pip install '.[hf]'"
+)
 REPO = "datasets/me/corpus"
-FILES = {"README.md": b"# A corpus\n", "data/a.tok": b"a b\n" * 10, "data/deep/b.tok.gz": gzip.compress(b"c\n")}
+FILES = {
+    "README.md": b"# A corpus\n",
+    "data/a.tok": b"a b\n" * 10,
+    "data/deep/b.tok.gz": gzip.compress(b"c\n"),
+}
 COMMIT = "0" * 39 + "1"
 
 
@@ -31,7 +37,15 @@ class Hub(BaseHTTPRequestHandler):
         path, query = self._asked()
         if path in (f"/api/{REPO}", f"/api/{REPO}/revision/main"):
             self._json(
-                {"id": "me/corpus", "sha": COMMIT, "siblings": [], "private": True, "tags": [], "downloads": 0, "likes": 0}
+                {
+                    "id": "me/corpus",
+                    "sha": COMMIT,
+                    "siblings": [],
+                    "private": True,
+                    "tags": [],
+                    "downloads": 0,
+                    "likes": 0,
+                }
             )
         elif path.startswith(f"/api/{REPO}/tree/main"):
             folder = path.removeprefix(f"/api/{REPO}/tree/main").strip("/")
@@ -58,25 +72,39 @@ class Hub(BaseHTTPRequestHandler):
 
     def _asked(self) -> tuple[str, dict[str, list[str]]]:
         parts = urlsplit(self.path)
-        return (unquote(parts.path) if self.headers.get("Authorization") == "Bearer hf_secret" else "/no"), parse_qs(parts.query)
+        return (
+            unquote(parts.path)
+            if self.headers.get("Authorization") == "Bearer hf_secret"
+            else "/no"
+        ), parse_qs(parts.query)
 
     def _json(self, value: object, status: int = 200, error: str = "") -> None:
         self._answer(
-            status, json.dumps(value).encode(), {"Content-Type": "application/json"} | ({"X-Error-Code": error} if error else {})
+            status,
+            json.dumps(value).encode(),
+            {"Content-Type": "application/json"} | ({"X-Error-Code": error} if error else {}),
         )
 
     def _file(self, data: bytes | None) -> None:
         if data is None:
             self._json({"error": "Entry not found"}, 404, "EntryNotFound")
             return
-        headers = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        headers = {
+            "ETag": f'"{hashlib.sha1(data).hexdigest()}"',
+            "X-Repo-Commit": COMMIT,
+            "Accept-Ranges": "bytes",
+        }
         asked = self.headers.get("Range")
         if asked is None:
             self._answer(200, data, headers)
             return
         first, _, last = asked.removeprefix("bytes=").partition("-")
         part = data[int(first) : int(last) + 1 if last else len(data)]
-        self._answer(206, part, headers | {"Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"})
+        self._answer(
+            206,
+            part,
+            headers | {"Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"},
+        )
 
     def _answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -90,11 +118,16 @@ class Hub(BaseHTTPRequestHandler):
 def entries(folder: str, recursive: bool) -> list[dict[str, Any]]:
     """Files and folders below ``folder`` as the hub lists them."""
     head = folder + "/" if folder else ""
-    folders = {"/".join(name.split("/")[:n]) for name in FILES for n in range(1, name.count("/") + 1)}
+    folders = {
+        "/".join(name.split("/")[:n]) for name in FILES for n in range(1, name.count("/") + 1)
+    }
     found: list[dict[str, Any]] = [
-        {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()} for name, data in FILES.items()
+        {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+        for name, data in FILES.items()
     ]
-    found += [{"type": "directory", "path": name, "size": 0, "oid": "1" * 40} for name in sorted(folders)]
+    found += [
+        {"type": "directory", "path": name, "size": 0, "oid": "1" * 40} for name in sorted(folders)
+    ]
     below = [one for one in found if one["path"].startswith(head)]
     return below if recursive else [one for one in below if "/" not in one["path"][len(head) :]]
 
@@ -107,18 +140,29 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield {"endpoint": f"http://127.0.0.1:{server.server_port}", "token": "hf_secret", "skip_instance_cache": True}
+            yield {
+                "endpoint": f"http://127.0.0.1:{server.server_port}",
+                "token": "hf_secret",
+                "skip_instance_cache": True,
+            }
         finally:
             server.shutdown()
             thread.join()
 
 
 @pytest.mark.parametrize(
-    "place", ["hf://datasets/me/corpus", "hf://datasets/me/corpus/data/**/*.tok*", "hf://datasets/me/corpus/data"]
+    "place",
+    [
+        "hf://datasets/me/corpus",
+        "hf://datasets/me/corpus/data/**/*.tok*",
+        "hf://datasets/me/corpus/data",
+    ],
 )
 def test_a_data_set_of_the_hub(hub: dict[str, object], place: str) -> None:
     splits = plan_splits([place], storage_options=hub, range_bytes=30)
-    assert [split.url for split in splits] == [f"hf://{REPO}/data/a.tok"] * 2 + [f"hf://{REPO}/data/deep/b.tok.gz"]
+    assert [split.url for split in splits] == [f"hf://{REPO}/data/a.tok"] * 2 + [
+        f"hf://{REPO}/data/deep/b.tok.gz"
+    ]
     assert all(split.identity.version for split in splits)
     found = [record for split in splits for record in read_split(split, ReadSettings(), hub)]
     assert tokens(found) == [["a", "b"]] * 10 + [["c"]]

@@ -35,7 +35,8 @@ PROSE = """The cat sat on the mat, and the dog ran away. It was late.
 Then, at last, they left.
 """
 PARAGRAPHS = (
-    " = Title = \n\n It was sold , and he left . Nobody knew . The dog ran away . \n He came back , too . Then it ended . \n"
+    " = Title = \n\n It was sold , and he left . Nobody knew . The dog ran away . \n"
+    " He came back , too . Then it ended . \n"
 )
 FRENCH = "Bonjour !\nQuoi ?\nIl est venu.\nMais non !\n"
 VERSE = "Tyger Tyger, burning bright,\nIn the forests of the night;\n"
@@ -44,7 +45,9 @@ WRAPPED = "The cat sat on the mat , and the dog\nran away . It was late , and he
 
 @pytest.mark.parametrize("name", ["a.txt", "a.tok", "a.conll", "a.jsonlines.bak", "a", "a.txt.gz"])
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \r\n"])
-def test_json_lines_under_another_name_are_refused_by_name(tmp_path: Path, name: str, before: bytes) -> None:
+def test_json_lines_under_another_name_are_refused_by_name(
+    tmp_path: Path, name: str, before: bytes
+) -> None:
     data = before + JSON_LINES
     path = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
     message = rf"{path}: it would be read as (text|lines|conll) by its name, but begins .*: read it with --input-format jsonl"
@@ -61,7 +64,10 @@ def test_all_files_of_json_lines_are_named_at_once(tmp_path: Path) -> None:
         write(tmp_path / name, JSON_LINES if name != "c.txt" else PROSE.encode())
     with pytest.raises(InputError) as raised:
         plan_splits([str(tmp_path)])
-    assert [error.url for error in (raised.value, *raised.value.also)] == [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    assert [error.url for error in (raised.value, *raised.value.also)] == [
+        str(tmp_path / "a.txt"),
+        str(tmp_path / "b.txt"),
+    ]
 
 
 def test_a_line_longer_than_what_is_looked_at_is_known_by_its_beginning(tmp_path: Path) -> None:
@@ -79,13 +85,17 @@ def test_json_within_a_text_is_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.txt.gz"])
-def test_a_tokenised_sentence_a_line_is_read_so_and_told(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tokenised_sentence_a_line_is_read_so_and_told(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     data = TOKENISED.encode()
     path = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
     (split,) = plan_splits([str(path)])
     assert not split.is_range
     assert (split.format, split.guessed) == ("lines", True)
-    (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    (told,) = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert told.startswith(
         f"1 file(s) begin with tokenised sentences, one a line, such as {path}: read as lines (--input-format text"
     )
@@ -93,7 +103,9 @@ def test_a_tokenised_sentence_a_line_is_read_so_and_told(tmp_path: Path, name: s
     cut = plan_splits([str(path)], range_bytes=100)
     assert {each.format for each in cut} == {"lines"}
     assert unit_of(cut[0].format, cut[0].line_ends) == "line"
-    assert tokens([r for each in cut for r in read_split(each, ReadSettings())]) == tokens(records(path))
+    assert tokens([r for each in cut for r in read_split(each, ReadSettings())]) == tokens(
+        records(path)
+    )
 
 
 def test_in_another_encoding_too(tmp_path: Path) -> None:
@@ -105,8 +117,12 @@ def test_in_another_encoding_too(tmp_path: Path) -> None:
         plan_splits([str(path)], settings=settings)
 
 
-@pytest.mark.parametrize("text", [PROSE, PARAGRAPHS, FRENCH, VERSE, WRAPPED, "One sentence .\n", "\n\n", ""])
-def test_other_texts_stay_texts(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "text", [PROSE, PARAGRAPHS, FRENCH, VERSE, WRAPPED, "One sentence .\n", "\n\n", ""]
+)
+def test_other_texts_stay_texts(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     (split,) = plan_splits([str(write(tmp_path / "a.txt", text.encode()))])
     assert split.format == "text"
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -115,7 +131,9 @@ def test_other_texts_stay_texts(tmp_path: Path, text: str, caplog: pytest.LogCap
 def test_the_samples_are_prose() -> None:
     paths = sorted((Path(__file__).parents[2] / "examples" / "sample").glob("*.txt"))
     assert paths
-    assert not [path for path in paths if is_sentence_a_line(path.read_text(encoding="utf-8").split("\n"))]
+    assert not [
+        path for path in paths if is_sentence_a_line(path.read_text(encoding="utf-8").split("\n"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +156,9 @@ def test_a_file_that_cant_be_read_is_left_for_the_reader(tmp_path: Path) -> None
         list(read_split(split, ReadSettings()))
 
 
-def test_standard_input_is_looked_at(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_standard_input_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def formats(data: bytes) -> list[str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         with opened_input(EmbedOptions(("-",))) as source:
@@ -146,6 +166,11 @@ def test_standard_input_is_looked_at(monkeypatch: pytest.MonkeyPatch, caplog: py
 
     assert formats(PROSE.encode()) == ["text"]
     assert formats(TOKENISED.encode()) == ["lines"]
-    assert re.search("begin with tokenised sentences, one a line, such as .*stdin: read as lines", caplog.text)
-    with pytest.raises(CommandError, match=r"^stdin: it would be read as text by its name, but begins with a JSON object"):
+    assert re.search(
+        "begin with tokenised sentences, one a line, such as .*stdin: read as lines", caplog.text
+    )
+    with pytest.raises(
+        CommandError,
+        match=r"^stdin: it would be read as text by its name, but begins with a JSON object",
+    ):
         formats(JSON_LINES)

@@ -61,7 +61,11 @@ WRITES: dict[str, Callable[[Root], Any]] = {
 @pytest.mark.parametrize("url", ["", "memory://fenced"])
 def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path, url: str) -> None:
     for kind in (LocalDisk, ObjectStore):
-        changes = {name for name, method in vars(kind).items() if "before" in getattr(method, "__annotations__", {})}
+        changes = {
+            name
+            for name, method in vars(kind).items()
+            if "before" in getattr(method, "__annotations__", {})
+        }
         assert {name for name in changes if not name.startswith("_")} <= WRITES.keys()
     place = url or tmp_path
     old = held(place)
@@ -116,21 +120,27 @@ def test_workers_put_heartbeats_while_they_write_and_no_two_of_a_group_at_once(
     assert Root(tmp_path).list() == ["a"]
 
 
-def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = held(tmp_path)
     root.put("a", b"")
     now = [owner._now() + owner.HEARTBEAT_SECONDS]
     monkeypatch.setattr(owner, "_now", lambda: now[0])
     sound, failures = LocalDisk.put, [OSError("429: one write a second")] * 3
 
-    def too_many(self: LocalDisk, rel: str, data: Any, before: Callable[[], None], **options: bool) -> str:
+    def too_many(
+        self: LocalDisk, rel: str, data: Any, before: Callable[[], None], **options: bool
+    ) -> str:
         if "worker-" in rel and failures:
             raise failures.pop()
         return sound(self, rel, data, before)
 
     monkeypatch.setattr(LocalDisk, "put", too_many)
     pauses = []
-    while not (names := [name for name in Root(tmp_path).names(lease.LEASES) if name.startswith("worker-")]):
+    while not (
+        names := [name for name in Root(tmp_path).names(lease.LEASES) if name.startswith("worker-")]
+    ):
         root.put("a", b"")
         pauses.append((here_of(root).beats_at or 1e9) - now[0])
         now[0] += 0.1
@@ -167,12 +177,22 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
     root.put("states/a", b"")
     copy.put("states/a", b"")
     assert looks <= 1  # one of a process, however many copies
-    for write in (lambda: root.put(MANIFEST, b"{}"), lambda: root.put(PLAN, b"{}"), lambda: root.remove("states/a")):
+    for write in (
+        lambda: root.put(MANIFEST, b"{}"),
+        lambda: root.put(PLAN, b"{}"),
+        lambda: root.remove("states/a"),
+    ):
         looks = 0
         write()
-        assert looks in (1, 2)  # a put on a disk looks before it writes a temporary file, and before the rename
+        assert looks in (
+            1,
+            2,
+        )  # a put on a disk looks before it writes a temporary file, and before the rename
     release(Root(url or tmp_path), "run")
-    for write in (lambda: root.put(MANIFEST, b"{}"), lambda: root.put("states/a", b"")):  # what one finds counts for the other
+    for write in (
+        lambda: root.put(MANIFEST, b"{}"),
+        lambda: root.put("states/a", b""),
+    ):  # what one finds counts for the other
         with pytest.raises(LeaseLostError):
             write()
     Root(url or tmp_path).remove_tree()
@@ -180,7 +200,10 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
 
 @pytest.mark.parametrize(("url", "objects"), [("", LocalDisk), ("memory://again", ObjectStore)])
 def test_a_write_that_is_retried_looks_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, objects: type[LocalDisk | ObjectStore]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    objects: type[LocalDisk | ObjectStore],
 ) -> None:
     """Its first attempt failed when the run still owned the store; another one owns it now."""
     monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.01)
@@ -188,7 +211,9 @@ def test_a_write_that_is_retried_looks_again(
     root = held(place)
     sound = objects.put
 
-    def fails_and_is_overtaken(self: Any, rel: str, data: Any, before: Callable[[], None], **options: bool) -> str:
+    def fails_and_is_overtaken(
+        self: Any, rel: str, data: Any, before: Callable[[], None], **options: bool
+    ) -> str:
         nonlocal overtaken
         if rel == "a" and not overtaken:
             overtaken = True
@@ -232,7 +257,9 @@ def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert work.calls == 21
 
 
-def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_is_waited_for_until_the_deadline_and_then_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(failures, "DEADLINE_SECONDS", 0.3)
     work = Failing(*[OSError(f"down {i}") for i in range(1000)])
@@ -256,7 +283,9 @@ def test_what_no_repetition_mends_is_told_at_once(error: Exception) -> None:
 
 
 @pytest.mark.slow
-def test_every_operation_of_a_worker_s_root_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_operation_of_a_worker_s_root_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = held(tmp_path)
     root.put("a", b"abc")
     operations: dict[str, Callable[[], Any]] = {
@@ -277,7 +306,9 @@ def test_every_operation_of_a_worker_s_root_is_retried(tmp_path: Path, monkeypat
     for name, operation in operations.items():
         real, failures = getattr(LocalDisk, name), [OSError("reset")] * 2
 
-        def torn(*arguments: Any, real: Any = real, failures: list[OSError] = failures, **options: Any) -> Any:
+        def torn(
+            *arguments: Any, real: Any = real, failures: list[OSError] = failures, **options: Any
+        ) -> Any:
             if failures:
                 raise failures.pop()
             return real(*arguments, **options)
@@ -304,7 +335,9 @@ def test_a_process_that_uses_a_root_ends_with_its_launcher(tmp_path: Path) -> No
     launcher = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     of = Process.of(launcher.pid)
     (tmp_path / "root").write_bytes(pickle.dumps(owned(Root(tmp_path), "run", of)))
-    with subprocess.Popen([sys.executable, "-c", LATE_WORKER, tmp_path / "root"], stdout=subprocess.PIPE) as worker:
+    with subprocess.Popen(
+        [sys.executable, "-c", LATE_WORKER, tmp_path / "root"], stdout=subprocess.PIPE
+    ) as worker:
         assert worker.stdout is not None
         try:
             assert [worker.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]

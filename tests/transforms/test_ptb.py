@@ -39,10 +39,28 @@ INVISIBLE = [
     "a\x1d",
     "\x85",
 ]
-INVISIBLE += ["\u2028", "\u2029", "\u3000", "\n", "a\nb", ".\n", '"\n', "\r", "\ud800", "x\udfffy", "\0", "\ufeff"]
+INVISIBLE += [
+    "\u2028",
+    "\u2029",
+    "\u3000",
+    "\n",
+    "a\nb",
+    ".\n",
+    '"\n',
+    "\r",
+    "\ud800",
+    "x\udfffy",
+    "\0",
+    "\ufeff",
+]
 INVISIBLE += ["a\u0301", "e\u0301's", "\u200b", "\u200bword\u200d", "a\u00adb"]
 PIECES = [*WORDS.split(), *MARKS.split(), *INVISIBLE]
-HOSTILE = st.lists(st.sampled_from(PIECES) | st.text(max_size=6) | st.text("aZ1.,:;'\"`-–—“”‘’()[]$% …", max_size=9), max_size=12)
+HOSTILE = st.lists(
+    st.sampled_from(PIECES)
+    | st.text(max_size=6)
+    | st.text("aZ1.,:;'\"`-–—“”‘’()[]$% …", max_size=9),
+    max_size=12,
+)
 
 
 @pytest.mark.slow
@@ -74,4 +92,6 @@ def test_the_corpus_has_the_tokens_of_every_rule(shared_dir: Path) -> None:
     for path in paths:
         for line in lzma.decompress(path.read_bytes()).decode().splitlines():
             for start, stop in sentences.sentence_spans(line):
-                assert sentence_tokens(line[start:stop]) == tokens_by_rules(line[start:stop]), line[start:stop]
+                assert sentence_tokens(line[start:stop]) == tokens_by_rules(line[start:stop]), line[
+                    start:stop
+                ]

@@ -43,7 +43,17 @@ def names(splits: list[Split], base: Path) -> list[str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ("b.txt", "a/z.txt", "a/B.tok", "a.txt", "a/.hidden.txt", "_logs/x.txt", "a/_SUCCESS", "README.md", "é.jsonl"):
+    for name in (
+        "b.txt",
+        "a/z.txt",
+        "a/B.tok",
+        "a.txt",
+        "a/.hidden.txt",
+        "_logs/x.txt",
+        "a/_SUCCESS",
+        "README.md",
+        "é.jsonl",
+    ):
         write(tmp_path / name, b"")
     return tmp_path
 
@@ -56,7 +66,9 @@ def test_folders_in_order_of_full_names_each_file_once(tree: Path) -> None:
     assert all(split.guessed for split in splits)
 
 
-def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(tree: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(
+    tree: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         plan_splits([str(tree)])
     assert f"{tree}: left out 1 file whose ending says no format, such as README.md" in caplog.text
@@ -69,7 +81,11 @@ def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(tree: Path, cap
 
 
 def test_excluded_folders_are_left_out(tree: Path) -> None:
-    assert names(plan_splits([str(tree)], exclude=[Location("output", str(tree / "a"))]), tree) == ["a.txt", "b.txt", "é.jsonl"]
+    assert names(plan_splits([str(tree)], exclude=[Location("output", str(tree / "a"))]), tree) == [
+        "a.txt",
+        "b.txt",
+        "é.jsonl",
+    ]
 
 
 def test_relative_names_become_absolute(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +126,10 @@ def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
         ("b.jsonl", 0, 250), ("b.jsonl", 250, 500), ("b.jsonl", 500, 600),
         ("c.txt", 0, 250), ("c.txt", 250, 500), ("c.txt", 500, 600),
     ]  # fmt: skip
-    assert [(Path(split.url).name, split.is_range) for split in splits[9:]] == [("d.tok.gz", False), ("e.tok", False)]
+    assert [(Path(split.url).name, split.is_range) for split in splits[9:]] == [
+        ("d.tok.gz", False),
+        ("e.tok", False),
+    ]
     assert {split.line_ends for split in splits if split.format == "text"} == {"break"}
     files = describe_files(splits)
     assert [(Path(file["url"]).name, file["format"], file["guessed"], file["pieces"]) for file in files] == [
@@ -122,7 +141,9 @@ def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
 def test_the_fingerprint_tells_inputs_apart(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tok", b"a\n")
     first = input_fingerprint(plan_splits([str(path)]))
-    assert first == input_fingerprint(plan_splits([str(path)], "lines"))  # said or guessed: the same job
+    assert first == input_fingerprint(
+        plan_splits([str(path)], "lines")
+    )  # said or guessed: the same job
     assert first != input_fingerprint(plan_splits([str(path)], "text"))
     write(path, b"a\nb\n")
     assert first != input_fingerprint(plan_splits([str(path)]))
@@ -154,7 +175,9 @@ def test_any_filesystem(tmp_path: Path) -> None:
     memory.pipe_file("/reading/deep/b.tok.gz", gzip.compress(b"c\n"))
     for place in ("memory://reading", "memory://reading/**/*.tok*", "memory:///reading/"):
         splits = plan_splits([place], range_bytes=30)
-        assert [split.url for split in splits] == ["memory:///reading/a.tok"] * 2 + ["memory:///reading/deep/b.tok.gz"]
+        assert [split.url for split in splits] == ["memory:///reading/a.tok"] * 2 + [
+            "memory:///reading/deep/b.tok.gz"
+        ]
         found = [record for split in splits for record in read_split(split, ReadSettings())]
         assert tokens(found) == [["a", "b"]] * 10 + [["c"]]
 
@@ -181,18 +204,27 @@ def test_a_web_server_without_ranges(tmp_path: Path) -> None:
 def test_https_is_read_in_one_pass(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install '.[http]'")
     write(tmp_path / "a.tok", b"".join(b"a %d\n" % i for i in range(100)))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(RangeHandler, directory=str(tmp_path))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(RangeHandler, directory=str(tmp_path))
+    ) as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate(tmp_path))
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            url, options = f"https://127.0.0.1:{server.server_port}/a.tok", {"ssl": False}  # nobody signed the certificate
+            url, options = (
+                f"https://127.0.0.1:{server.server_port}/a.tok",
+                {"ssl": False},
+            )  # nobody signed the certificate
             splits = plan_splits([url], range_bytes=300, storage_options=options)
-            assert [split.is_range for split in splits] == [False]  # fsspec does not say whether this server has ranges
+            assert [split.is_range for split in splits] == [
+                False
+            ]  # fsspec does not say whether this server has ranges
             assert splits[0].identity.version.startswith("Last-Modified=")
-            found = [record for split in splits for record in read_split(split, ReadSettings(), options)]
+            found = [
+                record for split in splits for record in read_split(split, ReadSettings(), options)
+            ]
             assert tokens(found) == [["a", str(i)] for i in range(100)]
         finally:
             server.shutdown()
@@ -204,7 +236,9 @@ def certificate(folder: Path) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1)
+    )
     parts = [
         builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
@@ -246,9 +280,13 @@ def test_an_object_store(s3_url: str) -> None:
     filesystem.pipe_file(f"{bucket}/reading/deep/b.tok.gz", gzip.compress(b"c\n"))
     for place in (f"{s3_url}/reading", f"{s3_url}/reading/", f"{s3_url}/reading/**/*.tok*"):
         splits = plan_splits([place], range_bytes=30)
-        assert [split.url for split in splits] == [f"{s3_url}/reading/a.tok"] * 2 + [f"{s3_url}/reading/deep/b.tok.gz"]
+        assert [split.url for split in splits] == [f"{s3_url}/reading/a.tok"] * 2 + [
+            f"{s3_url}/reading/deep/b.tok.gz"
+        ]
         assert all(split.identity.version for split in splits)
-        assert tokens([r for split in splits for r in read_split(split, ReadSettings())]) == [["a", "b"]] * 10 + [["c"]]
+        assert tokens([r for split in splits for r in read_split(split, ReadSettings())]) == [
+            ["a", "b"]
+        ] * 10 + [["c"]]
     with pytest.raises(InputError, match="no such file or folder"):
         plan_splits([f"{s3_url}/absent/a.tok"])
     with pytest.raises(InputError):
@@ -261,8 +299,14 @@ def test_an_object_store(s3_url: str) -> None:
         ("{tmp}/absent.txt", "no such file or folder"),
         ("{tmp}/absent/*.txt", "no file to read is there"),
         ("{tmp}/empty", "no file to read is there"),
-        ("{tmp}/unknown", "it holds nothing but 1 file whose ending says no format, such as a.dat: name what"),
-        ("unheardof://bucket/a.txt", "bad input location: ValueError: Protocol not known: unheardof"),
+        (
+            "{tmp}/unknown",
+            "it holds nothing but 1 file whose ending says no format, such as a.dat: name what",
+        ),
+        (
+            "unheardof://bucket/a.txt",
+            "bad input location: ValueError: Protocol not known: unheardof",
+        ),
         ("memory://absent", "no such file or folder"),
     ],
 )
@@ -296,7 +340,9 @@ def test_a_name_that_is_not_utf8_is_an_input_error(tmp_path: Path) -> None:
 
 
 @given(size=st.integers(1, 300), range_bytes=st.integers(1, 100))
-def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, size: int, range_bytes: int) -> None:
+def test_ranges_cover_every_byte_once(
+    tmp_path_factory: pytest.TempPathFactory, size: int, range_bytes: int
+) -> None:
     path = write(tmp_path_factory.mktemp("cover") / "a.tok", b"x" * size)
     splits = plan_splits([str(path)], range_bytes=range_bytes)
     ranges = [(split.start, split.stop) if split.is_range else (0, size) for split in splits]
@@ -308,10 +354,18 @@ def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_a_store_below_a_folder_is_no_input(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text\n")
-    for name in ("out/elmo_store.json", "out/sentences/part-00000.parquet", "out/indexes/ids/00000.parquet", "outer.txt"):
+    for name in (
+        "out/elmo_store.json",
+        "out/sentences/part-00000.parquet",
+        "out/indexes/ids/00000.parquet",
+        "outer.txt",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
     assert [Path(url).name for url in find_files([str(tmp_path)])] == ["a.txt", "outer.txt"]
-    assert [Path(url).name for url in find_files([str(tmp_path / "out" / "sentences" / "part-*.parquet")])] == [
+    assert [
+        Path(url).name
+        for url in find_files([str(tmp_path / "out" / "sentences" / "part-*.parquet")])
+    ] == [
         "part-00000.parquet"  # named by itself
     ]

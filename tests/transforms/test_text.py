@@ -73,9 +73,13 @@ def test_ptb_tokens_are_those_of_the_training_text(shared_dir: Path) -> None:
     """Where sentences agree, so do tokens, on held-out text that another program tokenised."""
     import lzma
 
-    with lzma.open(shared_dir / "corpus/raw/heldout/us_gov_web.txt.xz", "rt", encoding="utf-8") as file:
+    with lzma.open(
+        shared_dir / "corpus/raw/heldout/us_gov_web.txt.xz", "rt", encoding="utf-8"
+    ) as file:
         ours = {" ".join(ptb(one)) for line in file for one in split(line.strip())}
-    with lzma.open(shared_dir / "corpus/tokenised/heldout/us_gov_web.txt.xz", "rt", encoding="utf-8") as file:
+    with lzma.open(
+        shared_dir / "corpus/tokenised/heldout/us_gov_web.txt.xz", "rt", encoding="utf-8"
+    ) as file:
         theirs = {line.rstrip("\n") for line in file}
     assert len(theirs & ours) / len(theirs) > 0.98
 
@@ -92,7 +96,12 @@ def test_whitespace_tokens() -> None:
 
 
 def test_tokenizers_by_name() -> None:
-    assert [name_for("auto", kind) for kind in ("lines", "text", "jsonl", "parquet")] == ["whitespace", "ptb", "ptb", "ptb"]
+    assert [name_for("auto", kind) for kind in ("lines", "text", "jsonl", "parquet")] == [
+        "whitespace",
+        "ptb",
+        "ptb",
+        "ptb",
+    ]
     assert get("whitespace", "text").sentence is whitespace
     by_spaces = ReadSettings(tokenizer="whitespace")
     assert describe(by_spaces, "lines") == "whitespace/1"
@@ -100,7 +109,9 @@ def test_tokenizers_by_name() -> None:
     assert describe(ReadSettings(), "text") == describe(ReadSettings(), "jsonl")
     assert re.fullmatch(r"sentences/1\+nltk \S+ whitespace/1", describe(by_spaces, "text"))
     assert describe(by_spaces, "csv") == describe(by_spaces, "text")
-    assert describe(ReadSettings(tokenizer="whitespace", document="sentence"), "csv") == "whitespace/1"
+    assert (
+        describe(ReadSettings(tokenizer="whitespace", document="sentence"), "csv") == "whitespace/1"
+    )
     assert describe(ReadSettings(), "conll") == "as given"
     assert describe(ReadSettings(), "conllu") == "as given"
 
@@ -119,8 +130,22 @@ def test_paragraphs_places_and_positions(tmp_path: Path) -> None:
     by_file = records(path, settings=ReadSettings(document="file"))
     assert [(record.ordinal, record.within) for record in by_file] == [(i, -1) for i in range(6)]
     by_line = records(path, settings=ReadSettings(document="line"))
-    assert tokens(by_line) == [["One", "is"], ["here", "."], ["Two", "is"], ["here", "."], ["Three", "."], ["Four", "."]]
-    assert [(record.ordinal, record.within) for record in by_line] == [(0, 0), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0)]
+    assert tokens(by_line) == [
+        ["One", "is"],
+        ["here", "."],
+        ["Two", "is"],
+        ["here", "."],
+        ["Three", "."],
+        ["Four", "."],
+    ]
+    assert [(record.ordinal, record.within) for record in by_line] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (3, 0),
+        (4, 0),
+    ]
 
 
 def test_a_sentence_never_crosses_a_blank_line(tmp_path: Path) -> None:
@@ -132,7 +157,9 @@ def test_a_bad_line_is_refused_by_itself(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"One. And\nbad \xff.\nThree.\n\nFour.")
     found = records(path, settings=WRAPPED)
     assert tokens(found) == [["One", "."], ["And"], [], ["Three", "."], ["Four", "."]]
-    assert rejects(found) == [Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff.", "", 0, 2)]
+    assert rejects(found) == [
+        Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff.", "", 0, 2)
+    ]
     assert len({(record.ordinal, record.within) for record in found}) == len(found)
 
 
@@ -154,12 +181,33 @@ def test_hard_wrapped_prose_reads_as_if_it_were_not(tmp_path: Path, width: int) 
 
 def test_lower_case_lines_and_lists_of_words_are_not_one_endless_sentence(tmp_path: Path) -> None:
     rng = random.Random(7)
-    vocabulary = ["usually", ",", "he", "would", "be", "tearing", "around", "the", "room", "playing", "with", "toys", "a"]
+    vocabulary = [
+        "usually",
+        ",",
+        "he",
+        "would",
+        "be",
+        "tearing",
+        "around",
+        "the",
+        "room",
+        "playing",
+        "with",
+        "toys",
+        "a",
+    ]
     books = [" ".join(rng.choices(vocabulary, k=rng.randrange(2, 25))) for _ in range(300)]
     assert len(records(write(tmp_path / "books.txt", "\n".join(books).encode()))) == len(books)
     words = ["aardvark", "abacus", "ability", "able", "about the house"] * 50
-    assert tokens(records(write(tmp_path / "words.txt", "\n".join(words).encode()))) == [word.split() for word in words]
-    headed = ["The title of a talk about nothing at all", PROSE, "Another title, of another talk", PROSE * 2]
+    assert tokens(records(write(tmp_path / "words.txt", "\n".join(words).encode()))) == [
+        word.split() for word in words
+    ]
+    headed = [
+        "The title of a talk about nothing at all",
+        PROSE,
+        "Another title, of another talk",
+        PROSE * 2,
+    ]
     assert len(records(write(tmp_path / "headed.txt", "\n".join(headed).encode()))) == 1 + 4 + 1 + 8
 
 
@@ -169,8 +217,12 @@ def test_a_sentence_has_at_most_so_many_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", ["lower case words without any stop", "The end. And more", "x" * 3000 + ". Y"])
-def test_the_work_of_splitting_is_linear(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "line", ["lower case words without any stop", "The end. And more", "x" * 3000 + ". Y"]
+)
+def test_the_work_of_splitting_is_linear(
+    tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Characters given to the splitter, whatever the text is like: at most two for one of the text."""
     seen = 0
 
@@ -187,14 +239,36 @@ def test_the_work_of_splitting_is_linear(tmp_path: Path, line: str, monkeypatch:
 
 def test_whitespace_tokenizer_still_splits_sentences(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"I don't. You do.")
-    assert tokens(records(path, settings=ReadSettings(tokenizer="whitespace"))) == [["I", "don't."], ["You", "do."]]
+    assert tokens(records(path, settings=ReadSettings(tokenizer="whitespace"))) == [
+        ["I", "don't."],
+        ["You", "do."],
+    ]
 
 
-WORDS = st.sampled_from(["The", "cat", "sat.", "He", "said", "no!", "And", "then", "it", "rained?", "Well,", "Dr.", "Who"])
+WORDS = st.sampled_from(
+    [
+        "The",
+        "cat",
+        "sat.",
+        "He",
+        "said",
+        "no!",
+        "And",
+        "then",
+        "it",
+        "rained?",
+        "Well,",
+        "Dr.",
+        "Who",
+    ]
+)
 
 
 @examples(60)
-@given(lines=st.lists(st.lists(WORDS, min_size=1, max_size=7).map(" ".join), max_size=60), window=st.integers(400, 900))
+@given(
+    lines=st.lists(st.lists(WORDS, min_size=1, max_size=7).map(" ".join), max_size=60),
+    window=st.integers(400, 900),
+)
 def test_a_paragraph_split_in_windows_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], window: int
 ) -> None:
@@ -206,11 +280,17 @@ def test_a_paragraph_split_in_windows_is_the_same(
         assert list(read_split(split, WRAPPED)) == whole
 
 
-def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_without_end_is_cut_at_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sentences, "WINDOW", 50)
     path = write(tmp_path / "a.txt", b"word and more\n" * 100)
     found = records(path, settings=WRAPPED)
-    assert [token for sentence in tokens(found) for token in sentence] == ["word", "and", "more"] * 100
+    assert [token for sentence in tokens(found) for token in sentence] == [
+        "word",
+        "and",
+        "more",
+    ] * 100
     assert 10 < len(found) < 100
     assert all(len(" ".join(sentence)) <= 120 for sentence in tokens(found))
     assert [record.position for record in found] == sorted(record.position for record in found)
@@ -218,7 +298,10 @@ def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: py
 
 @examples(60)
 @given(
-    lines=st.lists(st.sampled_from(["", "", "One is here. Two", "is there.", "A", " ", "Three words more.\r"]), max_size=40),
+    lines=st.lists(
+        st.sampled_from(["", "", "One is here. Two", "is there.", "A", " ", "Three words more.\r"]),
+        max_size=40,
+    ),
     size=st.integers(1, 90),
     document=st.sampled_from(["paragraph", "line"]),
 )
@@ -232,6 +315,8 @@ def test_ranges_of_text_read_what_the_whole_does(
     line = paragraph = 0
     for split in plan_splits([str(path)], "text", read, range_bytes=size):
         source, own = open_split(split, read)
-        found += [replace(r, position=r.position + line, ordinal=r.ordinal + paragraph) for r in own]
+        found += [
+            replace(r, position=r.position + line, ordinal=r.ordinal + paragraph) for r in own
+        ]
         line, paragraph = line + source.n_positions, paragraph + source.n_ordinals
     assert found == records(path, settings=read)

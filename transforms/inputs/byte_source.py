@@ -101,7 +101,11 @@ class ByteSource:
     def _stored(self) -> Iterator[bytes]:
         """The whole file as it is stored, counted."""
         root = self._root if self.split.piped else None
-        for data in self._of_file() if root is None else map(root.get, piped_paths(self.split.identity.size)):
+        for data in (
+            self._of_file()
+            if root is None
+            else map(root.get, piped_paths(self.split.identity.size))
+        ):
             self.bytes_read += len(data)
             yield data
 
@@ -137,7 +141,9 @@ class ByteSource:
         except ValueError as error:
             # gzip, for one, decodes damage to some text until a checksum fails.
             near = f"near stored byte {self.bytes_read} (text byte {n_text})"
-            raise DamagedInputError(self.url, f"the {kind} stream is damaged {near}, and perhaps before: {error}") from error
+            raise DamagedInputError(
+                self.url, f"the {kind} stream is damaged {near}, and perhaps before: {error}"
+            ) from error
 
     def _recoded(self) -> Iterator[bytes]:
         """Decoded from the file's encoding and given as UTF-8. What the encoding does not have comes as invalid UTF-8."""
@@ -145,4 +151,6 @@ class ByteSource:
             for text in codecs.iterdecode(self._decompressed(), self._encoding, "surrogateescape"):
                 yield text.encode("utf-8", "surrogateescape")
         except UnicodeError as error:
-            raise InputError(self.url, f"is not text in {self._encoding} ({error}): give another --encoding") from error
+            raise InputError(
+                self.url, f"is not text in {self._encoding} ({error}): give another --encoding"
+            ) from error

@@ -19,9 +19,18 @@ import pyarrow as pa
 
 from transforms.inputs.records import DamagedInputError
 
-SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
+SUFFIXES = {
+    ".gz": "gzip",
+    ".gzip": "gzip",
+    ".bz2": "bzip2",
+    ".xz": "xz",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+}
 READ_BYTES = 1 << 18  # asked of the stored stream at a time
-OUTPUT_BYTES = 1 << 20  # most that one step gives; more than a block of bzip2, whose checksum comes after it
+OUTPUT_BYTES = (
+    1 << 20
+)  # most that one step gives; more than a block of bzip2, whose checksum comes after it
 
 
 def compression_of_name(name: str) -> str:
@@ -38,7 +47,9 @@ def compression_of_bytes(head: bytes) -> str:
         return "bzip2"
     if head.startswith(b"\xfd7zXZ\x00"):
         return "xz"
-    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[:1] >= b"\x50" and head[:1] <= b"\x5f"):
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (
+        head[1:4] == b"\x2a\x4d\x18" and head[:1] >= b"\x50" and head[:1] <= b"\x5f"
+    ):
         return "zstd"  # a frame, or a frame to be skipped as parallel compressors write
     return ""
 
@@ -65,7 +76,11 @@ def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
             yield from _streams(kind, stored)
             return
         # read1: what comes before damage is given before the error
-        read = gzip.GzipFile(fileobj=stored, mode="rb").read1 if kind == "gzip" else pa.CompressedInputStream(stored, kind).read
+        read = (
+            gzip.GzipFile(fileobj=stored, mode="rb").read1
+            if kind == "gzip"
+            else pa.CompressedInputStream(stored, kind).read
+        )
         while data := read(OUTPUT_BYTES):
             yield bytes(data)
     except (zlib.error, lzma.LZMAError, OSError) as error:  # Arrow's errors are OSErrors
@@ -81,7 +96,9 @@ def _streams(kind: str, stored: Any) -> Iterator[bytes]:
         if kind == "xz" and not (data := data.lstrip(b"\0")):
             data = stored.read(READ_BYTES)
             continue
-        decompressor = lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
+        decompressor = (
+            lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
+        )
         while not decompressor.eof:
             if output := decompressor.decompress(data, OUTPUT_BYTES):
                 yield output

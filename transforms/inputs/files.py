@@ -30,7 +30,9 @@ Files = dict[str, FileIdentity]  # by full name
 _log = logging.getLogger(__name__)
 
 
-def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = None) -> tuple[fsspec.AbstractFileSystem, str]:
+def filesystem_of(
+    location: str, storage_options: Mapping[str, Any] | None = None
+) -> tuple[fsspec.AbstractFileSystem, str]:
     """The filesystem of ``location`` and its path there.
 
     A file of this machine whose name holds ``::`` is that file, and no chain of filesystems (``zip://a::b.zip``).
@@ -62,7 +64,9 @@ def identity_of(info: Mapping[str, Any]) -> FileIdentity:
     for name in VERSIONS:
         value = info.get(name)
         if isinstance(value, datetime):
-            value = value.timestamp()  # listings and single answers of one filesystem may differ in its zone
+            value = (
+                value.timestamp()
+            )  # listings and single answers of one filesystem may differ in its zone
         if value:
             return FileIdentity(size, f"{name}={value}")
     return FileIdentity(size, "")
@@ -78,7 +82,11 @@ def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
     except Exception as error:
         cause = translate_error(error, url)
         missing = "there is no such file or folder: check the name"
-        reason = missing if isinstance(cause, FileNotFoundError) else f"{what}: {type(cause).__name__}: {cause}"
+        reason = (
+            missing
+            if isinstance(cause, FileNotFoundError)
+            else f"{what}: {type(cause).__name__}: {cause}"
+        )
         raise InputError(url, reason) from cause
 
 
@@ -103,19 +111,30 @@ def find_files(
     whose files are left out, such as the store that is being written. InputError for a missing input, an empty folder or
     glob, a location that can't be read.
     """
-    left_out = tuple(_name(*_locate(folder.url, folder.storage_options)).rstrip("/") + "/" for folder in exclude)
+    left_out = tuple(
+        _name(*_locate(folder.url, folder.storage_options)).rstrip("/") + "/" for folder in exclude
+    )
     every: Files = {}
     for location in inputs:
         with input_errors(location, "bad input location"):
             listed = _expand(location, only_known, storage_options)
-        files = {url: identity for url, identity in listed.items() if not (url + "/").startswith(left_out)}
+        files = {
+            url: identity
+            for url, identity in listed.items()
+            if not (url + "/").startswith(left_out)
+        }
         if not files:
-            raise InputError(location, "no file to read is there: check the folder or the glob (hidden files are not counted)")
+            raise InputError(
+                location,
+                "no file to read is there: check the folder or the glob (hidden files are not counted)",
+            )
         every |= files
     return dict(sorted(every.items()))
 
 
-def _locate(location: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
+def _locate(
+    location: str, storage_options: Mapping[str, Any] | None
+) -> tuple[fsspec.AbstractFileSystem, str]:
     """Filesystem and path of a location; a local path is absolute and without ``..``, so that a file has one name."""
     filesystem, path = filesystem_of(location, storage_options)
     return filesystem, os.path.abspath(path) if isinstance(filesystem, LocalFileSystem) else path
@@ -127,7 +146,10 @@ def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InputError(name.encode(errors="backslashreplace").decode(), "the name is not UTF-8: rename the file") from error
+        raise InputError(
+            name.encode(errors="backslashreplace").decode(),
+            "the name is not UTF-8: rename the file",
+        ) from error
     return str(name)
 
 
@@ -151,7 +173,9 @@ def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] 
     return _below(filesystem, path, location, only_known)
 
 
-def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool) -> Files:
+def _below(
+    filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool
+) -> Files:
     head = folder.rstrip("/") + "/"
     infos = filesystem.find(folder, detail=True)
     stores = tuple(path.removesuffix(MANIFEST) for path in infos if path.endswith(f"/{MANIFEST}"))

@@ -16,7 +16,13 @@ from msgspec.structs import replace
 from elmo_store.format.fields import KeptField
 from elmo_store.format.words import WordLimit
 
-FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
+FIELD_FORMATS = (
+    "jsonl",
+    "json",
+    "csv",
+    "tsv",
+    "parquet",
+)  # records with named fields, whose strings are documents
 PLAIN_FORMATS = ("text", "lines", "conll")  # that take any line for words
 MIB = 1 << 20
 
@@ -62,11 +68,15 @@ class ReadSettings:
     skip_version: int = 0  # of the collection that the store is for: sentences that it has are left out; 0 = none are
     # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
     on_bad_file: str = field(default="stop", compare=False)
-    word_limit: WordLimit = field(default=WordLimit(), compare=False)  # of the model, whose fingerprint stands for it
+    word_limit: WordLimit = field(
+        default=WordLimit(), compare=False
+    )  # of the model, whose fingerprint stands for it
     max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
     part_sentences: int = 16_384  # … or so many sentences …
-    part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
+    part_bytes: int = (
+        32 * MIB
+    )  # … or so much text (characters of its tokens and rejects, and 8 more for each)
 
     @property
     def line_ends(self) -> str:

@@ -41,9 +41,13 @@ def open_split(
     tokenizer = tokenizers.get(settings.tokenizer, split.format)
     if split.format in ROWS:
         rows = ROWS[split.format](source, settings)
-        records: Iterator[Record] = chain.from_iterable(field_records(row, settings, tokenizer) for row in rows)
+        records: Iterator[Record] = chain.from_iterable(
+            field_records(row, settings, tokenizer) for row in rows
+        )
     else:
-        records = (read_lines if split.format == "lines" else read_text)(source, settings, tokenizer)
+        records = (read_lines if split.format == "lines" else read_text)(
+            source, settings, tokenizer
+        )
     return source, _until_damage(records, split) if settings.on_bad_file == "reject" else records
 
 
@@ -56,4 +60,6 @@ def _until_damage(records: Iterator[Record], split: Split) -> Iterator[Record]:
             yield record
     except DamagedInputError as error:
         reason = f"the file can't be read from here on: {error.reason}"
-        yield Reject(position + 1, reason, "", ordinal=ordinal + 1 if split.format == "text" else -1)
+        yield Reject(
+            position + 1, reason, "", ordinal=ordinal + 1 if split.format == "text" else -1
+        )

@@ -21,11 +21,24 @@ from transforms.readers.fields import Fields, RawRecord
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, lines_of, text_of
 
 DOCUMENT = b"-DOCSTART-"
-COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
+COLUMNS = (
+    "id",
+    "form",
+    "lemma",
+    "upos",
+    "xpos",
+    "feats",
+    "head",
+    "deprel",
+    "deps",
+    "misc",
+)  # of CoNLL-U
 N_COLUMNS = len(COLUMNS)
 SENT_ID = "sent_id"
 OWN_COMMENTS = frozenset((SENT_ID, "newdoc id", "text"))  # the store has ids, documents and tokens
-_COMMENT = re.compile(r"#\s*([^\s=.,]+(?: id)?)\s*=\s*(.*?)\s*$")  # of a file, as global.columns, are those with a dot
+_COMMENT = re.compile(
+    r"#\s*([^\s=.,]+(?: id)?)\s*=\s*(.*?)\s*$"
+)  # of a file, as global.columns, are those with a dot
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$")
 _OTHER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+-[0-9]+")
 
@@ -53,11 +66,15 @@ class _Block:
             if self._n_bytes > max_bytes:
                 raise Refused(f"the sentence is longer than {max_bytes} bytes")
             text = text_of(line, max_bytes)
-            columns = self._conllu_word(text) if self._column is None else _columns(text, self._column)
+            columns = (
+                self._conllu_word(text) if self._column is None else _columns(text, self._column)
+            )
             if columns and not self._problem:
                 self._words.append(columns)
         except Refused as error:
-            self._problem = self._problem or f"{error} (line {number - self.position + 1} of the sentence)"
+            self._problem = (
+                self._problem or f"{error} (line {number - self.position + 1} of the sentence)"
+            )
             self._words.clear()
 
     def _conllu_word(self, text: str) -> list[str]:
@@ -86,12 +103,22 @@ class _Block:
         """The sentence, or why it was refused; None for comments alone."""
         own_id, raw = self._comments.get(SENT_ID, ""), cut_raw(b"\n".join(self._raw))
         if self._words:
-            words = Fields("form" if self._column is None else str(self._column + 1), "", is_document=False)
+            words = Fields(
+                "form" if self._column is None else str(self._column + 1), "", is_document=False
+            )
             spelt = self._column is not None
-            return RawRecord(self.position, self._values(), raw, own_id, document, fields=words, spelt=spelt)
+            return RawRecord(
+                self.position, self._values(), raw, own_id, document, fields=words, spelt=spelt
+            )
         if not (self._problem or self._has_words or own_id):
             return None
-        return Reject(self.position, self._problem or "the sentence has no words", raw, own_id, document=document)
+        return Reject(
+            self.position,
+            self._problem or "the sentence has no words",
+            raw,
+            own_id,
+            document=document,
+        )
 
     def _values(self) -> dict[str, Any]:
         """Comments; the columns, a value a word: None for what a line does not have, and a head that is not said."""
@@ -100,7 +127,10 @@ class _Block:
             return {str(number): values for number, values in enumerate(columns, 1)}
         values: dict[str, Any] = dict(zip(COLUMNS[1:], columns[1:], strict=True))
         heads = values["head"]
-        values["head"] = [None if head == "_" else int(head) if head.isdecimal() and len(head) < 10 else head for head in heads]
+        values["head"] = [
+            None if head == "_" else int(head) if head.isdecimal() and len(head) < 10 else head
+            for head in heads
+        ]
         return self._comments | values
 
 
@@ -119,7 +149,10 @@ def conll_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord
         if column is None:
             ends, is_comment = not line.strip(b" \t"), False
         else:
-            ends, is_comment = not line.strip() or line.startswith(DOCUMENT), block is None and line.startswith(b"# ")
+            ends, is_comment = (
+                not line.strip() or line.startswith(DOCUMENT),
+                block is None and line.startswith(b"# "),
+            )
         if ends:
             if block and block.newdoc is not None:
                 source.ends_in = InDocument(0, block.position, block.newdoc)
@@ -134,7 +167,9 @@ def conll_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord
             block.add(line, number, settings.max_line_bytes)
 
 
-def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int | None, Iterator[bytes]]:
+def _column_and_lines(
+    source: ByteSource, settings: ReadSettings
+) -> tuple[int | None, Iterator[bytes]]:
     """The column of the words, from 0, None where the text is CoNLL-U; and all lines."""
     lines = lines_of(source, settings.max_line_bytes)
     if source.split.format == "conllu":
@@ -148,7 +183,10 @@ def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int |
     if not settings.text_field and head and _is_conllu(head[-1]):
         return None, chain(head, lines)
     if not column.isdecimal() or column == "0":
-        raise InputError(source.url, f"--text-field {column}: columns have no names here, give the word's number from 1")
+        raise InputError(
+            source.url,
+            f"--text-field {column}: columns have no names here, give the word's number from 1",
+        )
     return int(column) - 1, chain(head, lines)
 
 

@@ -22,11 +22,18 @@ SEPARATORS = ",;\t|"
 def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
-    lines = (_decoded(line, settings.max_line_bytes) for line in lines_of(source, settings.max_line_bytes))
+    lines = (
+        _decoded(line, settings.max_line_bytes)
+        for line in lines_of(source, settings.max_line_bytes)
+    )
     own, numbered, first = asked_fields(settings), settings.text_field.isdecimal(), next(lines, "")
     plain = source.split.format == "tsv"  # without quotes
     separator = "\t" if plain else _separator(first, own.text)
-    rows = csv.reader(chain([first], lines), delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
+    rows = csv.reader(
+        chain([first], lines),
+        delimiter=separator,
+        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+    )
     names: Sequence[str] = ()
     position = 0
     while True:
@@ -46,7 +53,10 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawRecord |
             continue
         raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
         if len(row) == len(names):
-            values = {name: text or (text if name in own else None) for name, text in zip(names, row, strict=True)}
+            values = {
+                name: text or (text if name in own else None)
+                for name, text in zip(names, row, strict=True)
+            }
             yield RawRecord(position, values, raw, spelt=True)
         else:
             yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)

@@ -20,7 +20,14 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Reject, Split
 from transforms.readers import ROWS
 from transforms.readers.conll import OWN_COMMENTS
-from transforms.readers.fields import NAME_SHOWN, NAMES_SHOWN, RawRecord, fields_of, holds_lists, sentences_of
+from transforms.readers.fields import (
+    NAME_SHOWN,
+    NAMES_SHOWN,
+    RawRecord,
+    fields_of,
+    holds_lists,
+    sentences_of,
+)
 from transforms.readers.kept import INTEGER, fitted
 from transforms.readers.parquet import parquet_names
 
@@ -48,25 +55,41 @@ def find_fields(
     ``splits`` begin with the beginning of their files. InputError for what can't be read, a name that no record of the sample
     has, and one that can't be a column's.
     """
-    files = list({split.url: split for split in reversed(splits) if split.format in ROWS}.values())[::-1]
+    files = list({split.url: split for split in reversed(splits) if split.format in ROWS}.values())[
+        ::-1
+    ]
     n = min(len(files), SAMPLED_FILES)
     seen: dict[str, _Seen] = {}  # in the order in which the sample brings them
     own: set[str] = set()  # of records' text and ids
     for file in (files[round(i * (len(files) - 1) / max(1, n - 1))] for i in range(n)):
-        with suppress(DamagedInputError):  # the job looks at all files, and names all that are damaged
+        with suppress(
+            DamagedInputError
+        ):  # the job looks at all files, and names all that are damaged
             for row in _first_rows(file, settings, storage_options, None if every else names):
                 fields = row.fields or fields_of(row.values, settings)
-                own |= {fields.text, fields.own_id or fields.text, *(OWN_COMMENTS if row.fields else ())}
+                own |= {
+                    fields.text,
+                    fields.own_id or fields.text,
+                    *(OWN_COMMENTS if row.fields else ()),
+                }
                 text = row.values.get(fields.text)
                 sentences = sentences_of(text, is_document=fields.is_document)
                 for name, value in row.values.items():
-                    seen.setdefault(name, _Seen()).add(value, sentences, of_document=holds_lists(text), spelt=row.spelt)
+                    seen.setdefault(name, _Seen()).add(
+                        value, sentences, of_document=holds_lists(text), spelt=row.spelt
+                    )
     where = files[0].url if files else ""
     if unknown := [name for name in names if name not in seen]:
         known = ", ".join(repr(name[:NAME_SHOWN]) for name in list(seen)[:NAMES_SHOWN]) or "none"
-        raise InputError(where, f"--keep-fields {unknown[0]}: no record of the sample has such a field; they have {known}")
+        raise InputError(
+            where,
+            f"--keep-fields {unknown[0]}: no record of the sample has such a field; they have {known}",
+        )
     others = [name for name in seen if every and name not in names and name not in own]
-    kept = tuple(seen[name].field(names.get(name, name), name, (types or {}).get(name)) for name in (*names, *others))
+    kept = tuple(
+        seen[name].field(names.get(name, name), name, (types or {}).get(name))
+        for name in (*names, *others)
+    )
     try:
         check_fields(kept)
     except ValueError as error:
@@ -75,13 +98,20 @@ def find_fields(
 
 
 def _first_rows(
-    file: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None, wanted: Collection[str] | None
+    file: Split,
+    settings: ReadSettings,
+    storage_options: Mapping[str, Any] | None,
+    wanted: Collection[str] | None,
 ) -> Iterator[RawRecord]:
     """Records from the beginning of a file. ``wanted``: of Parquet's columns, None for all."""
-    source = ByteSource(replace(file, start=0, stop=-1), storage_options, encoding=settings.encoding)
+    source = ByteSource(
+        replace(file, start=0, stop=-1), storage_options, encoding=settings.encoding
+    )
     if wanted is None:
         wanted = parquet_names(source) if file.format == "parquet" else ()
-    settings = dataclasses.replace(settings, fields=tuple(KeptField(name, name, "string", SENTENCE) for name in wanted))
+    settings = dataclasses.replace(
+        settings, fields=tuple(KeptField(name, name, "string", SENTENCE) for name in wanted)
+    )
     n_characters = 0
     rows = (row for row in ROWS[file.format](source, settings) if not isinstance(row, Reject))
     for row in islice(rows, SAMPLED_RECORDS):
@@ -100,7 +130,9 @@ class _Seen:
         self._per_token = True
         self._spelt = True
 
-    def add(self, value: Any, sentences: list[list[str]] | None, *, of_document: bool, spelt: bool) -> None:
+    def add(
+        self, value: Any, sentences: list[list[str]] | None, *, of_document: bool, spelt: bool
+    ) -> None:
         """``sentences``: of the record, their tokens, if it brings them; ``of_document``: ``value`` then has a list for each."""
         if value is None:
             return
@@ -120,7 +152,10 @@ def _token_lists(lists: Any, sentences: list[list[str]] | None) -> list[list[Any
     """The values a token of each sentence; None where the field's are not such lists."""
     if sentences is None or not isinstance(lists, list) or len(lists) != len(sentences):
         return None
-    fits = all(isinstance(own, list) and len(own) == len(tokens) for own, tokens in zip(lists, sentences, strict=True))
+    fits = all(
+        isinstance(own, list) and len(own) == len(tokens)
+        for own, tokens in zip(lists, sentences, strict=True)
+    )
     return lists if fits else None
 
 
@@ -132,7 +167,10 @@ def type_of(values: Iterable[Any], spelt: bool = False, depth: int = 0) -> Any:
     if values and depth < MOST_DEPTH and all(isinstance(value, dict) for value in values):
         names = dict.fromkeys(chain.from_iterable(values))
         if 0 < len(names) <= MOST_KEYS:
-            return {name: type_of([value.get(name) for value in values], spelt, depth + 1) for name in names}
+            return {
+                name: type_of([value.get(name) for value in values], spelt, depth + 1)
+                for name in names
+            }
     for kind, classes in _CLASSES.items():
         may_be = (*classes, str) if spelt or kind in ("date", "timestamp") else classes
         if values and all(isinstance(value, may_be) and _fits(value, kind) for value in values):

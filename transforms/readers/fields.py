@@ -13,7 +13,15 @@ e2e-coref and DyGIE.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transforms.inputs.records import IN_RECORD, InDocument, InputError, ReadSentence, ReadSettings, Record, Reject
+from transforms.inputs.records import (
+    IN_RECORD,
+    InDocument,
+    InputError,
+    ReadSentence,
+    ReadSettings,
+    Record,
+    Reject,
+)
 from transforms.readers.kept import KeptFields
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, in_wide_encoding
 from transforms.text.sentences import bounded, document_sentences
@@ -21,7 +29,10 @@ from transforms.text.tokenizers import Tokenizer
 
 DEFAULT_TEXT_FIELD = "text"
 DOC_KEY, SENTENCES = "doc_key", "sentences"  # fields of a document in the files of coreference
-NAMES_SHOWN, NAME_SHOWN = 30, 100  # of a file's fields, and characters of each: in another format a name may be a whole line
+NAMES_SHOWN, NAME_SHOWN = (
+    30,
+    100,
+)  # of a file's fields, and characters of each: in another format a name may be a whole line
 _KINDS = {
     type(None): "null", bool: "a boolean", int: "a number", float: "a number",
     str: "a string", list: "a list", dict: "an object", bytes: "binary",
@@ -57,7 +68,9 @@ def fields_of(values: Mapping[str, Any], settings: ReadSettings) -> Fields:
     """The fields to read of a record: those that were asked for, or those of a document of coreference."""
     if settings.text_field or DOC_KEY not in values or SENTENCES not in values:
         return asked_fields(settings)
-    if DEFAULT_TEXT_FIELD in values and not isinstance(values[SENTENCES], list):  # how many there are, perhaps
+    if DEFAULT_TEXT_FIELD in values and not isinstance(
+        values[SENTENCES], list
+    ):  # how many there are, perhaps
         return asked_fields(settings)
     return Fields(SENTENCES, settings.id_field or DOC_KEY, is_document=True)
 
@@ -75,7 +88,9 @@ def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
 
 
-def field_records(row: RawRecord | Reject, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def field_records(
+    row: RawRecord | Reject, settings: ReadSettings, tokenizer: Tokenizer
+) -> Iterator[Record]:
     """The sentences of a record, or one reject."""
     if isinstance(row, Reject):
         yield row
@@ -102,13 +117,24 @@ def field_records(row: RawRecord | Reject, settings: ReadSettings, tokenizer: To
     except Refused as error:
         # A document's number keeps the id from being one of another document's sentences.
         within = 0 if is_document else -1
-        yield Reject(position, str(error), raw or _shown(values.get(field)), own_id, within=within, document=document)
+        yield Reject(
+            position,
+            str(error),
+            raw or _shown(values.get(field)),
+            own_id,
+            within=within,
+            document=document,
+        )
 
 
 def sentences_of(value: Any, *, is_document: bool) -> list[list[str]] | None:
     """The tokens of each sentence of a text, where it brings them; None of a string."""
     lists = value if is_document or holds_lists(value) else [value]
-    return lists if isinstance(lists, list) and all(isinstance(tokens, list) for tokens in lists) else None
+    return (
+        lists
+        if isinstance(lists, list) and all(isinstance(tokens, list) for tokens in lists)
+        else None
+    )
 
 
 def holds_lists(value: Any) -> bool:
@@ -117,7 +143,11 @@ def holds_lists(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return cut_raw(value if isinstance(value, bytes) else str(value)[:RAW_BYTES].encode("utf-8", "backslashreplace"))
+    return cut_raw(
+        value
+        if isinstance(value, bytes)
+        else str(value)[:RAW_BYTES].encode("utf-8", "backslashreplace")
+    )
 
 
 def kind_of(value: Any) -> str:
@@ -126,7 +156,12 @@ def kind_of(value: Any) -> str:
 
 
 def _document(
-    text: str, own_id: str, position: int, settings: ReadSettings, tokenizer: Tokenizer, kept: KeptFields
+    text: str,
+    own_id: str,
+    position: int,
+    settings: ReadSettings,
+    tokenizer: Tokenizer,
+    kept: KeptFields,
 ) -> Iterator[ReadSentence]:
     """The sentences of a string."""
     if not settings.split_sentences:
@@ -142,12 +177,16 @@ def _document(
         yield ReadSentence((), own_id, position, within=0, fields=kept.of(()))
 
 
-def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int, raw: str, kept: KeptFields) -> Iterator[Record]:
+def _given_sentences(
+    sentences: list[Any], what: str, own_id: str, position: int, raw: str, kept: KeptFields
+) -> Iterator[Record]:
     """The sentences of a document that is tokenised already; one without any is a sentence of zero tokens."""
     for within, listed in enumerate(sentences or [[]]):
         try:
             tokens = _tokens(listed, f"sentence {within} of {what}", "a list of strings")
-            yield ReadSentence(tokens, own_id, position, within=within, fields=kept.of(tokens, within))
+            yield ReadSentence(
+                tokens, own_id, position, within=within, fields=kept.of(tokens, within)
+            )
         except Refused as error:
             yield Reject(position, str(error), raw, own_id, within=within)
 
@@ -160,7 +199,9 @@ def _field(values: dict[str, Any], name: str, what: str) -> Any:
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:
-        raise Refused(f"invalid UTF-8 at byte {error.start} of {what} (0x{value[error.start]:02x})") from error
+        raise Refused(
+            f"invalid UTF-8 at byte {error.start} of {what} (0x{value[error.start]:02x})"
+        ) from error
 
 
 def _tokens(value: Any, what: str, wanted: str) -> tuple[str, ...]:
@@ -197,6 +238,8 @@ def _check(text: str, what: str) -> None:
         code = ord(text[error.start])
         if 0xDC80 <= code <= 0xDCFF:  # a byte that was let through to be refused here
             raise Refused(f"{what} has invalid UTF-8 (0x{code - 0xDC00:02x})") from error
-        raise Refused(f"{what} has half a surrogate pair (U+{code:04X}), which no UTF-8 can hold") from error
+        raise Refused(
+            f"{what} has half a surrogate pair (U+{code:04X}), which no UTF-8 can hold"
+        ) from error
     if "\0" in text:
         raise Refused(f"{what} has a NUL character")

@@ -20,8 +20,12 @@ from transforms.readers.fields import RawRecord, kind_of
 from transforms.readers.lines import Refused, cut_raw, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
-PIECE_BYTES = 1 << 16  # of an array that are parsed at a time: by so much an element may be longer than allowed
-MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
+PIECE_BYTES = (
+    1 << 16
+)  # of an array that are parsed at a time: by so much an element may be longer than allowed
+MOST_DEPTH = (
+    256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
+)
 TOO_DEEP = object()
 
 
@@ -37,7 +41,9 @@ def is_array(head: bytes) -> bool:
     return head.removeprefix(BOM_UTF8).lstrip()[:1] == b"["
 
 
-def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[RawRecord | Reject]:
+def _lines(
+    source: ByteSource, text: Iterable[bytes], settings: ReadSettings
+) -> Iterator[RawRecord | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
         raw = cut_raw(data)
         try:
@@ -59,17 +65,28 @@ def _record(position: int, value: Any, raw: str, what: str) -> RawRecord | Rejec
     return Reject(position, f"the {what} is {kind_of(value)}, not a JSON object", raw)
 
 
-def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Iterator[RawRecord | Reject]:
+def _elements(
+    source: ByteSource, chunks: Chunks, settings: ReadSettings
+) -> Iterator[RawRecord | Reject]:
     try:
         for position, value in enumerate(_items(chunks, settings.max_line_bytes)):
             source.n_positions += 1
             if value is TOO_DEEP:
                 yield Reject(position, "JSON nested too deeply", "")
             else:
-                raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+                raw = cut_raw(
+                    json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+                )
                 yield _record(position, value, raw, "element")
-    except (ijson.JSONError, ValueError) as error:  # ValueError: a number of more digits than Python converts
-        why = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+    except (
+        ijson.JSONError,
+        ValueError,
+    ) as error:  # ValueError: a number of more digits than Python converts
+        why = (
+            error.args[0].decode(errors="replace")
+            if error.args and isinstance(error.args[0], bytes)
+            else str(error)
+        )
         yield Reject(source.n_positions, f"not JSON from here on: {why.splitlines()[0]}", "")
         source.n_positions += 1
         deque(chunks, maxlen=0)  # what is left: all is counted, and damage further on is told

@@ -15,10 +15,14 @@ from transforms.inputs.records import ReadSettings
 from transforms.readers.lines import Refused
 
 INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
-FLOAT = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # no more digits than a float keeps
+FLOAT = re.compile(
+    r"-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
+)  # no more digits than a float keeps
 BOOLEANS = {"true": True, "false": False, "True": True, "False": False}
 DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-TIMESTAMP = re.compile(DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?")
+TIMESTAMP = re.compile(
+    DATE.pattern + r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
 SHOWN_CHARACTERS = 100  # of a value in a reason
 
 
@@ -29,7 +33,10 @@ class KeptFields:
         """Refused for a value that does not fit its field."""
         self._fields = settings.fields
         self._values = [
-            values.get(field.field) if field.per == TOKEN else _fitted(values.get(field.field), field) for field in self._fields
+            values.get(field.field)
+            if field.per == TOKEN
+            else _fitted(values.get(field.field), field)
+            for field in self._fields
         ]
 
     def of(self, tokens: Sequence[str], within: int | None = None) -> tuple[Any, ...]:
@@ -58,7 +65,9 @@ def _fitted(value: Any, field: KeptField, kind: Any = None) -> Any:
 
 
 def _misfit(reason: str, field: KeptField) -> Refused:
-    return Refused(f"field {field.field!r} does not fit its column ({described(field.type)}): {reason}")
+    return Refused(
+        f"field {field.field!r} does not fit its column ({described(field.type)}): {reason}"
+    )
 
 
 def fitted(value: Any, kind: Any) -> Any:
@@ -89,7 +98,13 @@ def text_of(value: Any) -> str:
 
 
 def _boolean(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else BOOLEANS.get(value) if isinstance(value, str) else None
+    return (
+        value
+        if isinstance(value, bool)
+        else BOOLEANS.get(value)
+        if isinstance(value, str)
+        else None
+    )
 
 
 def _integer(value: Any) -> int | None:
@@ -129,4 +144,11 @@ def _timestamp(value: Any) -> datetime | None:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-_FIT = {"bool": _boolean, "int64": _integer, "float64": _float, "string": text_of, "date": _date, "timestamp": _timestamp}
+_FIT = {
+    "bool": _boolean,
+    "int64": _integer,
+    "float64": _float,
+    "string": text_of,
+    "date": _date,
+    "timestamp": _timestamp,
+}

@@ -16,7 +16,14 @@ from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
-from transforms.inputs.records import DamagedInputError, InDocument, ReadSentence, ReadSettings, Record, Reject
+from transforms.inputs.records import (
+    DamagedInputError,
+    InDocument,
+    ReadSentence,
+    ReadSettings,
+    Record,
+    Reject,
+)
 from transforms.text.looks import SAMPLE_BYTES, line_ends_of
 from transforms.text.sentences import Paragraph, bounded
 from transforms.text.tokenizers import Tokenizer
@@ -36,7 +43,10 @@ def cut_raw(line: bytes) -> str:
 def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
     """Each line without its end; one longer than ``max_bytes`` may lack some of its middle, and is longer nevertheless."""
     held: list[bytes] = []  # the beginning of a line that goes on in the next chunk
-    held_bytes, most = 0, max_bytes + 2  # with a CR, which may belong to the line's end, and one byte too many
+    held_bytes, most = (
+        0,
+        max_bytes + 2,
+    )  # with a CR, which may belong to the line's end, and one byte too many
     for chunk in chunks:
         *ended, last = chunk.split(b"\n")
         for line in ended:
@@ -51,7 +61,9 @@ def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
         yield b"".join(held)
 
 
-def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[bytes]:
+def lines_of(
+    source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None
+) -> Iterator[bytes]:
     """The lines of ``text``, by default the split's, counted as its positions."""
     for line in split_lines(source.text() if text is None else text, max_bytes):
         source.n_positions += 1
@@ -68,20 +80,29 @@ def text_of(line: bytes, max_bytes: int) -> str:
         invalid = f"invalid UTF-8 at byte {error.start} of the line (0x{line[error.start]:02x})"
         raise Refused(in_wide_encoding(line) or invalid) from error
     if "\0" in text:
-        wide = "; it may be UTF-16: try --encoding utf-16-le or utf-16-be" if 3 * text.count("\0") >= len(text) else ""
+        wide = (
+            "; it may be UTF-16: try --encoding utf-16-le or utf-16-be"
+            if 3 * text.count("\0") >= len(text)
+            else ""
+        )
         raise Refused(f"NUL character at character {text.index(chr(0))} of the line{wide}")
     return text
 
 
 def in_wide_encoding(head: bytes) -> str:
     """What to say of a text that begins with the byte order mark of UTF-16 or UTF-32, ``""`` of any other."""
-    for name, *marks in (("32", codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), ("16", codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    for name, *marks in (
+        ("32", codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+        ("16", codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+    ):
         if head.startswith(tuple(marks)):
             return f"the text is UTF-{name}, not UTF-8: read it with --encoding utf-{name}"
     return ""
 
 
-def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def read_lines(
+    source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer
+) -> Iterator[Record]:
     """One record a line. Position = number of the line, from 0. A blank line is a sentence of zero tokens."""
     for position, line in enumerate(lines_of(source, settings.max_line_bytes)):
         document = InDocument(position)
@@ -91,7 +112,9 @@ def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
             yield Reject(position, str(error), cut_raw(line), document=document)
         else:
             kept = text if settings.keep_text else ""
-            yield ReadSentence(tuple(tokenizer.record(text)), "", position, text=kept, document=document)
+            yield ReadSentence(
+                tuple(tokenizer.record(text)), "", position, text=kept, document=document
+            )
     source.ends_in = InDocument(source.n_positions)
 
 

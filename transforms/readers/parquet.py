@@ -45,18 +45,25 @@ def row_group_bytes(url: str, opened: Any, settings: ReadSettings) -> list[int]:
         file = pq.ParquetFile(opened)
         _fields(url, file.schema_arrow, settings)
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        return [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
+        return [
+            sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+            for group in groups
+        ]
 
 
 def _fields(url: str, schema: pa.Schema, settings: ReadSettings) -> Fields:
     """The fields to read. InputError unless ``schema`` has them."""
-    fields = fields_of({field.name: [] if _is_list(field.type) else None for field in schema}, settings)
+    fields = fields_of(
+        {field.name: [] if _is_list(field.type) else None for field in schema}, settings
+    )
     check_names(url, schema.names, fields)
     return fields
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -99,7 +106,9 @@ def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBa
         # Rows that can't be read have their positions too.
         source.n_positions = sum(file.metadata.row_group(group).num_rows for group in groups)
         for group in groups:
-            yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+            yield from file.iter_batches(
+                BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
+            )
 
 
 @contextmanager
@@ -109,5 +118,9 @@ def _input_errors(url: str) -> Iterator[None]:
             yield
     except (pa.ArrowException, OSError) as error:
         # pyarrow's own OSErrors have no number; a filesystem's may pass
-        kind = InputError if isinstance(error, OSError) and (type(error) is not OSError or error.errno) else DamagedInputError
+        kind = (
+            InputError
+            if isinstance(error, OSError) and (type(error) is not OSError or error.errno)
+            else DamagedInputError
+        )
         raise kind(url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error

@@ -35,7 +35,9 @@ class WorkerEnd:
             how = f"was killed by {signal.Signals(-self.status).name}"
         else:
             how = f"ended with exit status {self.status}"
-        why = {-signal.SIGKILL: ": out of memory?", BROKEN_EXIT: ": its GPU is lost"}.get(self.status, "")
+        why = {-signal.SIGKILL: ": out of memory?", BROKEN_EXIT: ": its GPU is lost"}.get(
+            self.status, ""
+        )
         memory = f"{self.peak_bytes / 1e9:.1f} GB of memory at most"
         return f"a worker on {self.host} (process {self.process}) {how} after {self.seconds:.0f} s, {memory}{why}"
 

@@ -86,7 +86,9 @@ class Run:
             end_with(self._launcher)
             return
         check_versions()
-        if introduce(self._root.owned_by(self)):  # this process is an engine's worker, started for this run
+        if introduce(
+            self._root.owned_by(self)
+        ):  # this process is an engine's worker, started for this run
             end_after(self)
 
     def confirm(self, rel: str | None) -> None:
@@ -109,7 +111,9 @@ class Run:
             self.here.looked = _NEVER  # for other threads too
             raise
         if _now() - began > lease.LOOK_SECONDS:
-            raise TimeoutError(f"the lease of {self._root} took more than {lease.LOOK_SECONDS:.0f} s to read")
+            raise TimeoutError(
+                f"the lease of {self._root} took more than {lease.LOOK_SECONDS:.0f} s to read"
+            )
         self.here.looked = began
 
     def _beat(self) -> None:
@@ -118,7 +122,9 @@ class Run:
         try:
             if not lease.was_heard(self._root, here.heartbeat, self.name, HEARTBEAT_SECONDS):
                 lease.put_heartbeat(self._root, here.heartbeat, self.name)
-                if lease.read_lease(self._root) is None:  # given back meanwhile: nothing stays beside a complete store
+                if (
+                    lease.read_lease(self._root) is None
+                ):  # given back meanwhile: nothing stays beside a complete store
                     self._root.remove(here.heartbeat)
         except Exception as error:  # filesystems raise what they like
             _log.info("no heartbeat put for %s: %s", self._root, error)

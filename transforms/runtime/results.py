@@ -19,7 +19,9 @@ from transforms.inputs.records import InputError, ScratchPart
 from transforms.runtime.owner import run_of
 from transforms.runtime.work import BAD, PROBLEM, REFUSED
 
-NAMESPACE = "elmo_store"  # of our Beam counters, which Flink, Spark and Dataflow show on their own pages
+NAMESPACE = (
+    "elmo_store"  # of our Beam counters, which Flink, Spark and Dataflow show on their own pages
+)
 ERRORS_SHOWN = 5
 SHARDS_SHOWN = 10
 FILES_SHOWN = 20
@@ -35,11 +37,15 @@ class Outcome:
     """What tasks of a run came to, and what a look at the store found: digests of runs of shards, sums over shards' markers."""
 
     errors: tuple[str, ...] = ()  # a few of them
-    counts: Counter[str] = field(default_factory=Counter)  # for Beam's counters of these names, see `counted`
+    counts: Counter[str] = field(
+        default_factory=Counter
+    )  # for Beam's counters of these names, see `counted`
     digests: tuple[tuple[int, str], ...] = ()  # first shard of a run, digest of its markers
     n_missing: int = 0
     missing: tuple[int, ...] = ()  # a few of these shards
-    faulty: tuple[str, ...] = ()  # part groups and runs of id tables whose objects are not what their markers say: a few
+    faulty: tuple[
+        str, ...
+    ] = ()  # part groups and runs of id tables whose objects are not what their markers say: a few
     n_bytes: int = 0
     everything: Counter[str] = field(default_factory=Counter)  # sums of the markers' numbers
     this_run: Counter[str] = field(default_factory=Counter)  # of those that this run wrote
@@ -64,7 +70,10 @@ class Outcome:
         """That of a shard which is not in the store."""
         last = traceback.extract_tb(error.__traceback__)[-1:]
         line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-        return cls((f"shard {shard}, {doing}: {type(error).__name__}: {error}{line}",), Counter(shards_failed=1))
+        return cls(
+            (f"shard {shard}, {doing}: {type(error).__name__}: {error}{line}",),
+            Counter(shards_failed=1),
+        )
 
     @classmethod
     def written(cls, n_tokens: int) -> "Outcome":
@@ -103,7 +112,9 @@ def note_bad_files(root: Root, name: str, error: InputError) -> None:
 
 def stop_for_bad_files(root: Root) -> None:
     """IncompleteJobError that names every file that was noted; nothing happens without any."""
-    bad_files = sorted({(str(url), str(reason)) for name in root.list(BAD) for url, reason in root.get_json(name)})
+    bad_files = sorted(
+        {(str(url), str(reason)) for name in root.list(BAD) for url, reason in root.get_json(name)}
+    )
     if not bad_files:
         return
     n = len(bad_files)
@@ -125,12 +136,17 @@ def stop_for_rejects(root: Root, parts: Sequence[ScratchPart], max_rate: float) 
     if n_rejected <= max_rate * n_records:
         return
     first = next(part.rejects for part in parts if part.rejects)
-    rejects = [json.loads(line) for line in root.get(first).decode().split("\n")[:REASONS_SHOWN] if line]
+    rejects = [
+        json.loads(line) for line in root.get(first).decode().split("\n")[:REASONS_SHOWN] if line
+    ]
     lines = [
         f"{n_rejected:,} of {n_records:,} records were refused ({n_rejected / n_records:.1%}), more than "
         f"--max-reject-rate {max_rate:g} allows; the first ones:"
     ]
-    lines += (f"  {_one_line(reject['source'])}: {_one_line(reject['reason'])}: {reject['raw'][:80]!r}" for reject in rejects)
+    lines += (
+        f"  {_one_line(reject['source'])}: {_one_line(reject['reason'])}: {reject['raw'][:80]!r}"
+        for reject in rejects
+    )
     lines.append(
         "Look at the input, --input-format, --encoding and the names of fields. If they are right, raise --max-reject-rate "
         "(1 allows all) and give the command again: nothing is read twice."

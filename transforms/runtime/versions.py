@@ -18,8 +18,12 @@ def own_versions() -> str:
 
 def check_versions() -> None:
     """VersionsError if the options of the job that this worker is for say that another version submitted it."""
-    options = json.loads(os.environ.get("PIPELINE_OPTIONS") or "{}")  # of a worker that an engine started
-    theirs = options.get("beam:option:launcher_versions:v1") or options.get("options", {}).get("launcher_versions")
+    options = json.loads(
+        os.environ.get("PIPELINE_OPTIONS") or "{}"
+    )  # of a worker that an engine started
+    theirs = options.get("beam:option:launcher_versions:v1") or options.get("options", {}).get(
+        "launcher_versions"
+    )
     if theirs and theirs != own_versions():
         raise VersionsError(
             f"the worker on {socket.gethostname()} has {own_versions()}, the command that submitted the job {theirs}: "

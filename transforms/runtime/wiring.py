@@ -17,7 +17,12 @@ class Spread(beam.PTransform[PCollection[Any], PCollection[Any]]):
 
     def expand(self, elements: PCollection[Any]) -> PCollection[Any]:
         """Each element is a group of its own, for a runner that does not know the name."""
-        return elements | "Key" >> beam.Map(_keyed, 32) | beam.GroupByKey() | "Value" >> beam.FlatMap(lambda group: group[1])
+        return (
+            elements
+            | "Key" >> beam.Map(_keyed, 32)
+            | beam.GroupByKey()
+            | "Value" >> beam.FlatMap(lambda group: group[1])
+        )
 
     def to_runner_api_parameter(self, unused_context: Any) -> tuple[str, None]:
         return common_urns.composites.RESHUFFLE.urn, None
@@ -29,7 +34,9 @@ def spread(work: Callable[..., Any], *arguments: Any, flat: bool = False) -> bea
     return "Spread" >> Spread() | work.__name__ >> apply(work, *arguments)
 
 
-def gathered(work: Callable[..., Iterable[Any]], *arguments: Any, outputs: Sequence[str] = ()) -> beam.PTransform:
+def gathered(
+    work: Callable[..., Iterable[Any]], *arguments: Any, outputs: Sequence[str] = ()
+) -> beam.PTransform:
     """``work(elements, *arguments)`` of all elements as one Iterable, once the last is there; its results one by one.
 
     There is at least one element: where there is none, nothing is done. ``outputs``: tags of the results.

@@ -13,7 +13,10 @@ PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each part group and each run of id tables
 SUMMARY = "_work/summary.json"  # by stage D, for a launcher that waits: sums over the markers of all shards
 PROBLEM = "_work/problem.json"  # by stage D or the launcher, when work is left: why, and which kind of problem
-REFUSED, STOPPED = "refused", "stopped"  # kinds: too many of the input's records were refused; Ctrl-C or a signal
+REFUSED, STOPPED = (
+    "refused",
+    "stopped",
+)  # kinds: too many of the input's records were refused; Ctrl-C or a signal
 WATCHER = "ELMO_STORE_WATCHER"  # in a worker's environment: the descriptor of a pipe to the process that watches it
 BROKEN_EXIT = 70  # of a worker process that ends itself, as its device is lost
 

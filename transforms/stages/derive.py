@@ -36,7 +36,16 @@ from elmo_store.writer import (
 from transforms.runtime.results import Outcome, counted
 from transforms.runtime.work import PLAN
 from transforms.runtime.worker import Health, run_stats
-from transforms.stages.plan import BEGUN, SHARDS, ShardTask, grouped, id_runs, is_planned, shards_per_task, write_plan
+from transforms.stages.plan import (
+    BEGUN,
+    SHARDS,
+    ShardTask,
+    grouped,
+    id_runs,
+    is_planned,
+    shards_per_task,
+    write_plan,
+)
 
 PARTS = "parts"  # an output of the plan: the folder and the number of the marker of each
 SHARDS_PER_TASK = 8
@@ -55,11 +64,24 @@ def plan_derived(_: Any, source: StoreReader, target: Root, resumed: bool) -> It
         return
     counts = manifest.sizes
     of_collection = isinstance(source, CollectionReader)
-    groups = list(range(n_part_groups(manifest))) if of_collection else marked(source.root, layout.PART_GROUPS)
-    tables = list(range(id_runs(counts.sentences))) if of_collection else marked(source.root, layout.IDS)
+    groups = (
+        list(range(n_part_groups(manifest)))
+        if of_collection
+        else marked(source.root, layout.PART_GROUPS)
+    )
+    tables = (
+        list(range(id_runs(counts.sentences))) if of_collection else marked(source.root, layout.IDS)
+    )
     if not is_planned(target, plan_id(manifest)):
         zarr_form.create(target, manifest)
-        write_plan(target, plan_id(manifest), counts, n_groups=len(groups), n_id_runs=len(tables), resumed=resumed)
+        write_plan(
+            target,
+            plan_id(manifest),
+            counts,
+            n_groups=len(groups),
+            n_id_runs=len(tables),
+            resumed=resumed,
+        )
     yield from (TaggedOutput(PARTS, (layout.PART_GROUPS, number)) for number in groups)
     yield from (TaggedOutput(PARTS, (layout.IDS, number)) for number in tables)
     edges = map(manifest.shard_range, range(counts.shards))
@@ -72,16 +94,28 @@ def put_texts(task: tuple[str, int], source: StoreReader, target: Root) -> Outco
     """A part group, or a run of id tables: a store's own as they are, a collection's numbered over all its members."""
     (folder, number), manifest, plan = task, read_manifest(target), str(target.get_json(PLAN)["id"])
     if not isinstance(source, CollectionReader):
-        kind: type[PartGroupMarker | IdsMarker] = PartGroupMarker if folder == layout.PART_GROUPS else IdsMarker
+        kind: type[PartGroupMarker | IdsMarker] = (
+            PartGroupMarker if folder == layout.PART_GROUPS else IdsMarker
+        )
         marker = read_marker(source.root, kind, number)
         retry(partial(copy_marked, marker, source.root, target, plan), local=source.root.is_local)
         return Outcome()
     if folder == layout.PART_GROUPS:
-        write_part_group(target, manifest, source, number, more_columns(source), partial(rejects_in, source), plan)
+        write_part_group(
+            target,
+            manifest,
+            source,
+            number,
+            more_columns(source),
+            partial(rejects_in, source),
+            plan,
+        )
     else:
         bits = layout.id_bits(manifest.sizes.sentences)
         size = (1 << bits) // id_runs(manifest.sizes.sentences)
-        write_kept_ids(target, source, number, range(number * size, (number + 1) * size), bits, plan)
+        write_kept_ids(
+            target, source, number, range(number * size, (number + 1) * size), bits, plan
+        )
     return Outcome()
 
 
@@ -106,7 +140,12 @@ class DeriveShards(beam.DoFn):
             yield counted(outcome)
 
     def _derive(self, shard: int) -> Outcome:
-        source, target, manifest, began = self._source, self._target, self._manifest, time.perf_counter()
+        source, target, manifest, began = (
+            self._source,
+            self._target,
+            self._manifest,
+            time.perf_counter(),
+        )
         text = retry(lambda: row_text(source, manifest, shard), local=source.root.is_local)
         rows = retry(lambda: stored_rows(source, manifest, shard), local=source.root.is_local)
         n_tokens = text.n_tokens(manifest.boundaries)

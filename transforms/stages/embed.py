@@ -38,7 +38,14 @@ from model.start_state import StartState
 from transforms.runtime.results import Outcome, counted, total
 from transforms.runtime.wiring import Spread
 from transforms.runtime.work import MODEL, PLAN
-from transforms.runtime.worker import Health, WorkerError, claim_device, end_where_replaced, release_memory, run_stats
+from transforms.runtime.worker import (
+    Health,
+    WorkerError,
+    claim_device,
+    end_where_replaced,
+    release_memory,
+    run_stats,
+)
 from transforms.stages.job import Job
 from transforms.stages.known import KnownSentences, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
@@ -100,7 +107,9 @@ def load_engine(job: Job) -> Embedder:
     """The engine of a worker: the one that this process is building for it, or one of the weights in the store."""
 
     def load() -> tuple[BiLMWeights, StartState]:
-        return load_weights(job.root, job.fingerprint, job.model), load_start_state(job.root, job.start_sha256)
+        return load_weights(job.root, job.fingerprint, job.model), load_start_state(
+            job.root, job.start_sha256
+        )
 
     return build_engine(job, load).result()
 
@@ -112,7 +121,9 @@ def build_engine(job: Job, load: Callable[[], tuple[BiLMWeights, StartState]]) -
         weights, start = load()
         return Embedder(_apart(weights), start, EngineSettings(**job.engine))
 
-    engine: Future[Embedder] = job.built.acquire(lambda: ThreadPoolExecutor(1, thread_name_prefix="engine").submit(build))
+    engine: Future[Embedder] = job.built.acquire(
+        lambda: ThreadPoolExecutor(1, thread_name_prefix="engine").submit(build)
+    )
     return engine
 
 
@@ -142,7 +153,9 @@ def _apart(weights: BiLMWeights) -> BiLMWeights:
     Tensors of a safetensors file share one mapping of it, which lives as long as the smallest of them; the engine packs the
     large ones for itself and keeps a few small ones (374 MB less at its peak for the published 2 × 4096 model).
     """
-    return replace(weights, tensors={name: tensor.clone() for name, tensor in weights.tensors.items()})
+    return replace(
+        weights, tensors={name: tensor.clone() for name, tensor in weights.tensors.items()}
+    )
 
 
 def load_start_state(root: Root, sha256: str) -> StartState:
@@ -203,7 +216,9 @@ def read_call(work: WorkerContext, tasks: Sequence[ShardTask]) -> Call:
     for task in tasks:
         try:
             marker = marker_of_plan(work.root, ShardMarker, task.shard, work.plan)
-            if marker is None or marker.stats.get("run") != work.run_id:  # otherwise of an attempt that its runner lost
+            if (
+                marker is None or marker.stats.get("run") != work.run_id
+            ):  # otherwise of an attempt that its runner lost
                 text = read_shard(work.read_part, task, work.manifest.boundaries)
                 texts.append(text if work.known is None else work.known.of(text))
         except Exception as error:  # whatever it is, it must not take the other shards down
@@ -235,16 +250,26 @@ def _ask_engine(work: WorkerContext, call: Call) -> list[ComputedShard]:
     release_memory()
     stats: dict[str, Any] = {"call_began": time.time()}
     dtype = cast(Dtype, work.manifest.dtype)  # in the order of an uncompressed shard
-    running = None if prepared is None else work.engine.run(prepared, dtype=dtype, states=work.states)
+    running = (
+        None if prepared is None else work.engine.run(prepared, dtype=dtype, states=work.states)
+    )
     device = running.computed_on if running else work.engine.hardware
     stats |= {"seconds_reading": call.seconds_reading, "cell": work.engine.cell, "device": device}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
-    return [ComputedShard(text, running, end - text.n_asked, stats) for text, end in zip(call.texts, ends, strict=True)]
+    return [
+        ComputedShard(text, running, end - text.n_asked, stats)
+        for text, end in zip(call.texts, ends, strict=True)
+    ]
 
 
 def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     """Wait for the states of ``shard``, then write them."""
-    task, running, known, n_asked = shard.text.task, shard.running, shard.text.known, shard.text.n_asked
+    task, running, known, n_asked = (
+        shard.text.task,
+        shard.running,
+        shard.text.known,
+        shard.text.n_asked,
+    )
     stats = dict(shard.stats)
     if known is not None:
         stats |= {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
@@ -255,12 +280,16 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
     if running and call_states is not None:
         # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
         share = n_asked / len(call_states)
-        stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
+        stats |= {
+            f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()
+        }
         stats["seconds_computing"] = running.seconds * share
         # Of the call's first shard alone: a share of milliseconds would be none, and counters are whole.
         stats["seconds_idle"] = running.seconds_idle if n_asked and shard.first == 0 else 0.0
     try:
-        computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
+        computed = (
+            None if call_states is None else call_states[shard.first : shard.first + n_asked]
+        )  # [n_asked, kept, p]
         states = merged(known, computed)  # [n_rows, kept, p]
         text = shard.text.rows()
         stats["tokens"] = text.n_tokens(work.manifest.boundaries)
@@ -281,21 +310,41 @@ class ShardWorker:
         self._job, self._engine = job, engine
         self._claims_device = job.engine.get("device") != "cpu"
         self._turn = threading.Lock()  # one caller at a time reads
-        self._in_flight: deque[Future[Computed]] = deque()  # the last calls that the engine was asked for
+        self._in_flight: deque[Future[Computed]] = (
+            deque()
+        )  # the last calls that the engine was asked for
         self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._writers = ThreadPoolExecutor(job.writers, thread_name_prefix="write")
         self._numbers = itertools.count()
-        self._started: dict[int, Future[Computed]] = {}  # by number, until their results are asked for
+        self._started: dict[
+            int, Future[Computed]
+        ] = {}  # by number, until their results are asked for
 
     @cached_property
     def _work(self) -> WorkerContext:
         job, root = self._job, self._job.root
-        manifest = read_manifest(root)  # not before the plan is made: it holds the sizes of the arrays
+        manifest = read_manifest(
+            root
+        )  # not before the plan is made: it holds the sizes of the arrays
         plan = str(root.get_json(PLAN)["id"])
         names = state_names(self._engine.options.n_layers)
         states = [names.index(name) for name in manifest.states]
-        known = None if job.known is None else KnownSentences(job.known, manifest, self._engine.hardware)
-        return WorkerContext(root, job.run_id, plan, manifest, states, self._engine, part_reader(root), Health(), known)
+        known = (
+            None
+            if job.known is None
+            else KnownSentences(job.known, manifest, self._engine.hardware)
+        )
+        return WorkerContext(
+            root,
+            job.run_id,
+            plan,
+            manifest,
+            states,
+            self._engine,
+            part_reader(root),
+            Health(),
+            known,
+        )
 
     def begin(self, tasks: Sequence[ShardTask]) -> int:
         """Read the shards of ``tasks`` while the last ones are computed, and have the engine begin with them.
@@ -308,7 +357,10 @@ class ShardWorker:
                 self._claims_device = False
             call = read_call(self._work, tasks)
             wait(self._in_flight)
-            if len(self._in_flight) == CALLS_IN_FLIGHT and not (oldest := self._in_flight.popleft()).exception():
+            if (
+                len(self._in_flight) == CALLS_IN_FLIGHT
+                and not (oldest := self._in_flight.popleft()).exception()
+            ):
                 wait(oldest.result()[1])
             self._in_flight.append(self._engine_thread.submit(self._compute, call))
             number = next(self._numbers)
@@ -318,7 +370,9 @@ class ShardWorker:
     def is_durable(self, number: int) -> bool:
         """Whether every shard of the task is in the store, or failed."""
         call = self._started[number]
-        return call.done() and (call.exception() is not None or all(write.done() for write in call.result()[1]))
+        return call.done() and (
+            call.exception() is not None or all(write.done() for write in call.result()[1])
+        )
 
     def outcome(self, number: int) -> Outcome:
         """What became of the shards of the task, once all of them are in the store, or failed. Asked once.
@@ -329,7 +383,9 @@ class ShardWorker:
         """
         try:
             failed, writes = self._started.pop(number).result()
-            outcome = total([*failed, *(write.result() for write in writes), Outcome.retried(self._job.root)])
+            outcome = total(
+                [*failed, *(write.result() for write in writes), Outcome.retried(self._job.root)]
+            )
             self._work.health.check()
         except DeviceLostError as error:
             end_where_replaced(self._job.root, error)

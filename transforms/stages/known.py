@@ -36,11 +36,15 @@ def source_of(root: Root, version: Version, job: Mapping[str, Any]) -> KnownSour
 
     def gpus(member: Member) -> str | None:
         own = read_manifest(member_root(root, member.name)).job
-        same = all(own.get(name) == job.get(name) for name in ("cell", "device"))  # which show in the last bits of states
+        same = all(
+            own.get(name) == job.get(name) for name in ("cell", "device")
+        )  # which show in the last bits of states
         return str(own.get("gpu", "")) if same and "converted_from" not in own else None
 
     asked = {member.name: gpus(member) for member in version.members}
-    return KnownSource(root, version.number, {name: gpu for name, gpu in asked.items() if gpu is not None})
+    return KnownSource(
+        root, version.number, {name: gpu for name, gpu in asked.items() if gpu is not None}
+    )
 
 
 class KnownSentences:
@@ -50,8 +54,14 @@ class KnownSentences:
         """``hardware``: what this worker computes on, as `Embedder.hardware` has it."""
         version = read_version(source.root, source.version)
         gpu = hardware.partition(" ")[2]
-        asked = {name for name, computed_on in source.members.items() if computed_on.partition(",")[0] == gpu}  # less its lanes
-        version = with_members(version, [member for member in version.members if member.name in asked])
+        asked = {
+            name
+            for name, computed_on in source.members.items()
+            if computed_on.partition(",")[0] == gpu
+        }  # less its lanes
+        version = with_members(
+            version, [member for member in version.members if member.name in asked]
+        )
         form = "zarr" if "zarr" in version.store.forms else "parquet"
         self._store = CollectionReader(source.root, version, form) if version.members else None
         self._manifest, self._cut = manifest, cut_bytes(manifest.model.options)
@@ -63,21 +73,36 @@ class KnownSentences:
         lengths = np.concatenate([excerpt.lengths for excerpt in text.excerpts])
         first = np.concatenate([excerpt.first for excerpt in text.excerpts])
         stop = np.concatenate([excerpt.stop for excerpt in text.excerpts])
-        pairs = np.concatenate([hash_tokens(_lists(excerpt), self._cut) for excerpt in text.excerpts])
-        found = np.array([min(numbers, default=-1) for numbers in self._store.find(pairs, texts=True)], np.int64)
+        pairs = np.concatenate(
+            [hash_tokens(_lists(excerpt), self._cut) for excerpt in text.excerpts]
+        )
+        found = np.array(
+            [min(numbers, default=-1) for numbers in self._store.find(pairs, texts=True)], np.int64
+        )
         known = np.flatnonzero(found >= 0)
         if not len(known):
             return text
         spans = self._store.spans(found[known])
         wanted = sentence_rows(lengths[known], self._manifest.boundaries)
         if not np.array_equal(spans[:, 1] - spans[:, 0], wanted):
-            raise ValueError(f"the collection {self._store.url} has other rows for the same tokens: verify it")
+            raise ValueError(
+                f"the collection {self._store.url} has other rows for the same tokens: verify it"
+            )
         own = np.stack([spans[:, 0] + first[known], spans[:, 0] + stop[known]], axis=1)
-        rows = self._store.read_spans(range(len(self._manifest.states)), own, self._manifest.is_int8)
+        rows = self._store.read_spans(
+            range(len(self._manifest.states)), own, self._manifest.is_int8
+        )
         is_known = np.zeros(len(lengths), bool)
         is_known[known] = True
-        whole = int((first[known] == 0).sum())  # a sentence that goes on in the next shard is counted once
-        return replace(text, known=KnownRows(_without(text.excerpts, is_known), np.repeat(is_known, stop - first), rows, whole))
+        whole = int(
+            (first[known] == 0).sum()
+        )  # a sentence that goes on in the next shard is counted once
+        return replace(
+            text,
+            known=KnownRows(
+                _without(text.excerpts, is_known), np.repeat(is_known, stop - first), rows, whole
+            ),
+        )
 
 
 def _lists(excerpt: Excerpt) -> pa.ListArray:
@@ -89,7 +114,10 @@ def _lists(excerpt: Excerpt) -> pa.ListArray:
 def _without(excerpts: Sequence[Excerpt], known: "np.typing.NDArray[np.bool_]") -> list[Excerpt]:
     """The excerpts' sentences that are not known; ``known``: of all of them [n]."""
     ends = np.cumsum([len(excerpt.lengths) for excerpt in excerpts])
-    return [excerpt.some(~own) for excerpt, own in zip(excerpts, np.split(known, ends[:-1]), strict=True)]
+    return [
+        excerpt.some(~own)
+        for excerpt, own in zip(excerpts, np.split(known, ends[:-1]), strict=True)
+    ]
 
 
 def merged(known: KnownRows | None, computed: Array | Int8Rows | None) -> Array | Int8Rows:

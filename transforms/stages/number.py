@@ -22,7 +22,14 @@ import pyarrow.parquet as pq
 from elmo_store.format import ids, layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.markers import REPEATED_IDS, IdsMarker, PartGroupMarker, Stats, put_objects, write_marker
+from elmo_store.format.markers import (
+    REPEATED_IDS,
+    IdsMarker,
+    PartGroupMarker,
+    Stats,
+    put_objects,
+    write_marker,
+)
 from elmo_store.format.texts import cut_bytes, hash_tokens
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
@@ -30,7 +37,16 @@ from elmo_store.storage.root import Root
 from transforms.inputs.records import InDocument, id_within
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
-from transforms.stages.plan import Int64, PartGroup, PartPlan, document_of, id_runs, marker_of_plan, row_starts, sentence_rows
+from transforms.stages.plan import (
+    Int64,
+    PartGroup,
+    PartPlan,
+    document_of,
+    id_runs,
+    marker_of_plan,
+    row_starts,
+    sentence_rows,
+)
 
 Hashes = npt.NDArray[np.uint64]  # [n, 4]: ID or TEXT, high, low, sentence
 ID, TEXT = np.uint64(0), np.uint64(1)
@@ -48,7 +64,10 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
             table = number_table(_scratch_table(root, part), part, manifest)
             yield layout.sentences_part(part.range.part), encode_part(table)
             if part.scratch.rejects:
-                yield layout.rejects_part(part.range.part), number_rejects(root.get(part.scratch.rejects), part)
+                yield (
+                    layout.rejects_part(part.range.part),
+                    number_rejects(root.get(part.scratch.rejects), part),
+                )
             starts.append(table["first_row"].to_numpy())
             numbers = table["sentence"].to_numpy().astype(np.uint64)
             of_ids = ids.hashes(table["id"].to_pylist())
@@ -63,7 +82,9 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
     for run in range(runs):  # also where it has none
         root.put(id_hashes(run, group.number), every[run_of_hash == run].astype("<u8").tobytes())
     ranges = tuple(part.range for part in group.parts)
-    write_marker(root, PartGroupMarker(group.number, ranges, records, identity(group, manifest), stamps))
+    write_marker(
+        root, PartGroupMarker(group.number, ranges, records, identity(group, manifest), stamps)
+    )
     return Outcome()
 
 
@@ -72,12 +93,20 @@ def identity(group: PartGroup, manifest: Manifest) -> str:
     parts = []
     for part in (*group.parts, *group.after):
         scratch = part.scratch
-        counts = [scratch.n_sentences, scratch.n_tokens, scratch.n_nonempty, scratch.n_rejected, scratch.n_words_cut]
+        counts = [
+            scratch.n_sentences,
+            scratch.n_tokens,
+            scratch.n_nonempty,
+            scratch.n_rejected,
+            scratch.n_words_cut,
+        ]
         offsets = [part.position_offset, part.ordinal_offset, *part.document]
         first = [part.range.first_sentence, part.range.first_row]
         parts.append([scratch.path, scratch.rejects, *counts, *offsets, scratch.sha256, *first])
     numbers = [group.number, group.first_chunk, group.stop_chunk]
-    text = json.dumps([parts, numbers, manifest.boundaries, manifest.sizes.sentences, manifest.sizes.rows])
+    text = json.dumps(
+        [parts, numbers, manifest.boundaries, manifest.sizes.sentences, manifest.sizes.rows]
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -107,18 +136,25 @@ def number_table(scratch: pa.Table, part: PartPlan, manifest: Manifest) -> pa.Ta
         "document_sentence": [number for _, _, number in places],
     }
     schema = sentences_schema(manifest.fields, text=layout.TEXT.name in scratch.column_names)
-    return pa.table([columns[name] if name in columns else scratch[name] for name in schema.names], schema=schema)
+    return pa.table(
+        [columns[name] if name in columns else scratch[name] for name in schema.names],
+        schema=schema,
+    )
 
 
 def _places(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tuple[str, str, int]]:
     """The id of each sentence, its document, and its number in it."""
     names = ("document_sentence", "document_start", "document", "id", "source", "ordinal", "within")
     columns = (scratch[name].to_pylist() for name in names)
-    for *stands, own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
+    for *stands, own, source, ordinal, within, position in zip(
+        *columns, positions.tolist(), strict=True
+    ):
         number = position if ordinal < 0 else ordinal + part.ordinal_offset
         document, document_sentence = sentence_id(own, source, number, -1), max(within, 0)
         if stands[0] >= 0:
-            document, document_sentence = document_of(InDocument(*stands), source, part.position_offset, part.document)
+            document, document_sentence = document_of(
+                InDocument(*stands), source, part.position_offset, part.document
+            )
         yield sentence_id(own, source, number, within), document, document_sentence
 
 
@@ -142,18 +178,24 @@ def number_rejects(scratch: bytes, part: PartPlan) -> bytes:
     return "".join(lines).encode()
 
 
-def _start_chunks(root: Root, manifest: Manifest, group: PartGroup, starts: list[Int64]) -> Iterator[tuple[str, bytes]]:
+def _start_chunks(
+    root: Root, manifest: Manifest, group: PartGroup, starts: list[Int64]
+) -> Iterator[tuple[str, bytes]]:
     """The chunks of ``sentence_start`` that begin in this group; the last may need sentences of the parts behind it."""
     size, sizes = manifest.sentence_chunk, manifest.sizes
     after = []
     for part in group.after:
         lengths = _scratch_table(root, part)["n_tokens"].to_numpy().astype(np.int64)
         after.append(row_starts(sentence_rows(lengths, manifest.boundaries), part.range.first_row))
-    entries = np.concatenate([*starts, *after, np.array([sizes.rows], np.int64)])  # the last counts at the corpus' end only
+    entries = np.concatenate(
+        [*starts, *after, np.array([sizes.rows], np.int64)]
+    )  # the last counts at the corpus' end only
     first = group.parts[0].range.first_sentence if group.parts else 0
     for chunk in range(group.first_chunk, group.stop_chunk):
         stop = min((chunk + 1) * size, sizes.sentences + 1)
-        yield zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
+        yield zarr_form.encode_sentence_chunk(
+            manifest, chunk, entries[chunk * size - first : stop - first]
+        )
 
 
 def runs_to_do(_: Iterable[Outcome], root: Root) -> Iterable[int]:
@@ -187,6 +229,8 @@ def merge_ids(run: int, root: Root) -> Outcome:
     repeated = int((in_order[1:] == in_order[:-1]).all(axis=1).sum())
     stats: Stats = {**stamps, REPEATED_IDS: repeated}
     write_marker(root, IdsMarker(run, tables.start, len(tables), records, str(plan["id"]), stats))
-    with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
+    with suppress(
+        FileNotFoundError
+    ):  # a second copy of this task was faster; what it left goes with the scratch area
         root.remove(*sources)
     return Outcome()

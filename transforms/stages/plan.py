@@ -36,7 +36,11 @@ NUMBER, SHARDS, BEGUN = "number", "shards", "begun"  # outputs of the plan
 IO_THREADS = 16
 SHARDS_PER_LOOK = 128  # that one look at what earlier runs have done is of
 ID_RUNS = 256  # most runs of id tables: so many files of hashes a part group leaves
-GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = 1 << 18, 1 << 22, 512  # a part group is closed where it reaches one of them
+GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = (
+    1 << 18,
+    1 << 22,
+    512,
+)  # a part group is closed where it reaches one of them
 
 Int64 = npt.NDArray[np.int64]
 
@@ -46,9 +50,13 @@ class PartPlan:
     """A scratch part with its final numbers."""
 
     scratch: ScratchPart
-    position_offset: int  # what its local positions lack (the lines of earlier ranges of the same file)
+    position_offset: (
+        int  # what its local positions lack (the lines of earlier ranges of the same file)
+    )
     ordinal_offset: int  # what its local ordinals lack (their paragraphs)
-    document: tuple[str, int]  # that goes on from the earlier ranges, "" for the file: its name, and its sentences so far
+    document: tuple[
+        str, int
+    ]  # that goes on from the earlier ranges, "" for the file: its name, and its sentences so far
     range: PartRange  # its sentences and rows, counted over the corpus
 
 
@@ -59,7 +67,9 @@ class ShardTask:
     shard: int
     first_row: int
     n_rows: int
-    parts: tuple[tuple[str, PartRange], ...]  # where the tokens stand, relative to the store, and the rows that they span
+    parts: tuple[
+        tuple[str, PartRange], ...
+    ]  # where the tokens stand, relative to the store, and the rows that they span
 
 
 @dataclass(frozen=True)
@@ -116,14 +126,18 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
     return CorpusPlan(tuple(parts), counts, n_skipped)
 
 
-def document_of(stands: InDocument, source: str, position_offset: int, before: tuple[str, int]) -> tuple[str, int]:
+def document_of(
+    stands: InDocument, source: str, position_offset: int, before: tuple[str, int]
+) -> tuple[str, int]:
     """A document's name and the number of a sentence in it; ``before``: of what went on into the range ("": the file)."""
     if stands.start < 0:
         return before[0] or basename(source), before[1] + stands.number
     return stands.name or f"{basename(source)}:{stands.start + position_offset}", stands.number
 
 
-def shard_tasks(parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows: int) -> Iterator[ShardTask]:
+def shard_tasks(
+    parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows: int
+) -> Iterator[ShardTask]:
     """The shards of ``n_rows`` rows that lie in ``parts`` (all of them, in input order)."""
     starts = [part.first_row for _, part in parts]
     for shard in range(-(-n_rows // shard_rows)):
@@ -131,7 +145,9 @@ def shard_tasks(parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows:
         stop = min(first + shard_rows, n_rows)
         # Parts without rows share their start with the part after them: bisect_right passes over them.
         among = parts[bisect_right(starts, first) - 1 : bisect_left(starts, stop)]
-        yield ShardTask(shard, first, stop - first, tuple((path, part) for path, part in among if part.n_rows))
+        yield ShardTask(
+            shard, first, stop - first, tuple((path, part) for path, part in among if part.n_rows)
+        )
 
 
 def part_groups(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -> list[PartGroup]:
@@ -152,9 +168,16 @@ def part_groups(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int)
     first_chunk = first_after = 0
     for number, run in enumerate(runs):
         first_after += len(run)
-        stop = run[-1].range.first_sentence + run[-1].range.n_sentences if run else 0  # the sentence after its last
+        stop = (
+            run[-1].range.first_sentence + run[-1].range.n_sentences if run else 0
+        )  # the sentence after its last
         stop_chunk = n_chunks if number == len(runs) - 1 else -(-stop // chunk_entries)
-        stop_after = bisect_left(parts, stop_chunk * chunk_entries, first_after, key=lambda part: part.range.first_sentence)
+        stop_after = bisect_left(
+            parts,
+            stop_chunk * chunk_entries,
+            first_after,
+            key=lambda part: part.range.first_sentence,
+        )
         after = parts[first_after:stop_after] if stop_chunk > first_chunk else ()
         groups.append(PartGroup(number, tuple(run), tuple(after), first_chunk, stop_chunk))
         first_chunk = stop_chunk
@@ -199,7 +222,9 @@ def shards_per_task(n_shards: int, *, most: int, workers: int = 32) -> int:
     return -(-share // -(-share // most))
 
 
-def shards_per_call(shard_rows: int, row_bytes: int, *, most_rows: int, most_bytes: int, most: int) -> int:
+def shards_per_call(
+    shard_rows: int, row_bytes: int, *, most_rows: int, most_bytes: int, most: int
+) -> int:
     """How many shards the engine computes in one call: many rows fill its lanes well, their states must fit in memory."""
     rows = min(most_rows, most_bytes // row_bytes)
     return max(1, min(most, rows // shard_rows))
@@ -245,8 +270,14 @@ def plan_job(
             resumed=resumed, n_skipped=plan.n_skipped,
         )  # fmt: skip
     yield from (TaggedOutput(NUMBER, group) for group in groups)
-    tasks = shard_tasks([(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, manifest.shard_rows)
-    most = SHARDS_PER_LOOK if resumed else most_shards_per_task  # what is left to do is grouped anew
+    tasks = shard_tasks(
+        [(part.scratch.path, part.range) for part in plan.parts],
+        plan.counts.rows,
+        manifest.shard_rows,
+    )
+    most = (
+        SHARDS_PER_LOOK if resumed else most_shards_per_task
+    )  # what is left to do is grouped anew
     size = shards_per_task(plan.counts.shards, most=most, workers=workers)
     yield from (TaggedOutput(SHARDS, batch) for batch in grouped(tasks, size))
 
@@ -255,9 +286,13 @@ def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPla
     """The plan that the markers of all reading tasks give: a GET a task. RuntimeError for a task without one."""
 
     def result(task: ReadTask) -> TaskResult:
-        marked = marked_result(root, task, read)  # the task itself has just looked whether its parts are there
+        marked = marked_result(
+            root, task, read
+        )  # the task itself has just looked whether its parts are there
         if marked is None:
-            raise RuntimeError(f"task {task.name} ({task.splits[0].url}) is not tokenised: run the same command again")
+            raise RuntimeError(
+                f"task {task.name} ({task.splits[0].url}) is not tokenised: run the same command again"
+            )
         return marked
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
@@ -298,7 +333,12 @@ def write_plan(
         PLAN,
         {"id": identity, "run": run_name(root)}
         | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
-        | {"n_part_groups": n_groups, "n_id_runs": n_id_runs, "resumed": resumed, "skipped": n_skipped},
+        | {
+            "n_part_groups": n_groups,
+            "n_id_runs": n_id_runs,
+            "resumed": resumed,
+            "skipped": n_skipped,
+        },
     )
 
 
@@ -318,5 +358,8 @@ def is_planned(root: Root, identity: str) -> bool:
     """
     with suppress(FileNotFoundError, ValueError):
         plan = root.get_json(PLAN)
-        return run_name(root) != "" and (plan.get("run"), plan.get("id")) == (run_name(root), identity)
+        return run_name(root) != "" and (plan.get("run"), plan.get("id")) == (
+            run_name(root),
+            identity,
+        )
     return False

@@ -56,9 +56,14 @@ class Excerpt:
         if not boundaries:
             begins = np.cumsum(self.lengths) - self.lengths
             return vocabulary[self.words[ranges(begins + self.first, self.stop - self.first)]]
-        bos, eos = len(vocabulary), len(vocabulary) + 1  # as words of their own behind the vocabulary
+        bos, eos = (
+            len(vocabulary),
+            len(vocabulary) + 1,
+        )  # as words of their own behind the vocabulary
         sentences = bounded(self.words, self.lengths, bos, eos)
-        rows = sentences.words[ranges(sentences.offsets[:-1] + self.first, self.stop - self.first)]  # [rows]
+        rows = sentences.words[
+            ranges(sentences.offsets[:-1] + self.first, self.stop - self.first)
+        ]  # [rows]
         return np.append(vocabulary, np.array([BOS_TOKEN, EOS_TOKEN], object))[rows]
 
 
@@ -95,7 +100,9 @@ class ShardText:
 
     def rows(self) -> RowText:
         """What the store says of the rows; a writer asks, in its thread: the device waits for the rest only."""
-        tokens = np.concatenate([excerpt.tokens(self.boundaries) for excerpt in self.excerpts]).tolist()
+        tokens = np.concatenate(
+            [excerpt.tokens(self.boundaries) for excerpt in self.excerpts]
+        ).tolist()
         return RowText(self.task.shard, tokens, self.sentence, self.index)
 
 
@@ -107,26 +114,40 @@ def part_reader(root: Root, at_hand: int = PARTS_AT_HAND) -> Callable[[str], Par
 def part_words(data: bytes) -> PartWords:
     """The words of a part, a Parquet file with the columns ``tokens`` and ``n_tokens``."""
     table = pq.read_table(
-        BytesIO(data), columns=["tokens", "n_tokens"], use_threads=False, read_dictionary=["tokens.list.element"]
+        BytesIO(data),
+        columns=["tokens", "n_tokens"],
+        use_threads=False,
+        read_dictionary=["tokens.list.element"],
     )
     tokens = table.unify_dictionaries()["tokens"].combine_chunks()
     lengths = table["n_tokens"].to_numpy().astype(np.int64)
-    words: pa.DictionaryArray = tokens.flatten()  # of the sentences themselves: an array may hold more
+    words: pa.DictionaryArray = (
+        tokens.flatten()
+    )  # of the sentences themselves: an array may hold more
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     # Some words at a time: Arrow keeps the interpreter's lock while it makes their strings.
-    some = (words.dictionary.slice(first, WORDS_AT_ONCE) for first in range(0, max(1, len(words.dictionary)), WORDS_AT_ONCE))
+    some = (
+        words.dictionary.slice(first, WORDS_AT_ONCE)
+        for first in range(0, max(1, len(words.dictionary)), WORDS_AT_ONCE)
+    )
     vocabulary = np.concatenate([part.to_numpy(zero_copy_only=False) for part in some])
-    return PartWords(lengths, offsets, words.indices.to_numpy().astype(np.int32, copy=False), vocabulary)
+    return PartWords(
+        lengths, offsets, words.indices.to_numpy().astype(np.int32, copy=False), vocabulary
+    )
 
 
-def read_shard(read_part: Callable[[str], PartWords], task: ShardTask, boundaries: bool) -> ShardText:
+def read_shard(
+    read_part: Callable[[str], PartWords], task: ShardTask, boundaries: bool
+) -> ShardText:
     """The sentences of ``task``, cut to its rows. ValueError if the parts don't hold the rows that the plan says."""
     excerpts: list[Excerpt] = []
     sentences: list[Int64] = []
     for path, part_range in task.parts:
         part = read_part(path)
         rows = sentence_rows(part.lengths, boundaries)
-        held, first, stop = cut(rows, part_range.first_row, task.first_row, task.first_row + task.n_rows)
+        held, first, stop = cut(
+            rows, part_range.first_row, task.first_row, task.first_row + task.n_rows
+        )
         lengths = part.lengths[held]
         words = part.words[ranges(part.offsets[held], lengths)]  # [Σ lengths]
         excerpts.append(Excerpt(part, words, lengths, first, stop))
@@ -137,7 +158,9 @@ def read_shard(read_part: Callable[[str], PartWords], task: ShardTask, boundarie
             f"shard {task.shard} needs {task.n_rows} rows and its parts {[path for path, _ in task.parts]} hold "
             f"{n_rows}: the scratch parts changed after the plan was made; run again with --overwrite"
         )
-    index = np.concatenate([ranges(excerpt.first, excerpt.stop - excerpt.first) for excerpt in excerpts]).astype(np.int32)
+    index = np.concatenate(
+        [ranges(excerpt.first, excerpt.stop - excerpt.first) for excerpt in excerpts]
+    ).astype(np.int32)
     return ShardText(task, excerpts, boundaries, np.concatenate(sentences), index)
 
 
@@ -148,7 +171,9 @@ def call_text(shards: Sequence[ShardText]) -> Text:
     """
     excerpts = [excerpt for shard in shards for excerpt in shard.asked]
     vocabulary: list[str] = []
-    numbers: dict[int, npt.NDArray[np.int32]] = {}  # id of a part → place in the call's vocabulary of its words
+    numbers: dict[
+        int, npt.NDArray[np.int32]
+    ] = {}  # id of a part → place in the call's vocabulary of its words
     for key, part in {id(excerpt.part): excerpt.part for excerpt in excerpts}.items():
         used = np.zeros(len(part.vocabulary), bool)
         for excerpt in excerpts:
@@ -157,7 +182,9 @@ def call_text(shards: Sequence[ShardText]) -> Text:
         numbers[key] = np.cumsum(used, dtype=np.int32) + np.int32(len(vocabulary) - 1)
         vocabulary += part.vocabulary[used].tolist()
     words = [numbers[id(excerpt.part)][excerpt.words] for excerpt in excerpts]
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(excerpt.lengths for excerpt in excerpts)]))
+    offsets = np.cumsum(
+        np.concatenate([np.zeros(1, np.int64), *(excerpt.lengths for excerpt in excerpts)])
+    )
     none = np.zeros(0, np.int64)
     first = np.concatenate([none, *(excerpt.first for excerpt in excerpts)])
     stop = np.concatenate([none, *(excerpt.stop for excerpt in excerpts)])

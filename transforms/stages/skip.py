@@ -41,10 +41,22 @@ class SkipKnown:
 
     def _known(self, store: CollectionReader, batch: list[Record]) -> set[int]:
         """Places in ``batch`` of the sentences that the store has."""
-        asked = [(place, record) for place, record in enumerate(batch) if isinstance(record, ReadSentence) and record.tokens]
-        named = [(place, id_within(record.id, record.within)) for place, record in asked if record.id]
+        asked = [
+            (place, record)
+            for place, record in enumerate(batch)
+            if isinstance(record, ReadSentence) and record.tokens
+        ]
+        named = [
+            (place, id_within(record.id, record.within)) for place, record in asked if record.id
+        ]
         plain = [(place, record.tokens) for place, record in asked if not record.id]
         by_id = store.find_ids([own for _, own in named]) if named else []
-        by_text = store.find(hash_texts([tokens for _, tokens in plain], store.cut_bytes), texts=True) if plain else []
+        by_text = (
+            store.find(hash_texts([tokens for _, tokens in plain], store.cut_bytes), texts=True)
+            if plain
+            else []
+        )
         known = {place for (place, _), numbers in zip(named, by_id, strict=True) if numbers}
-        return known | {place for (place, _), numbers in zip(plain, by_text, strict=True) if numbers}
+        return known | {
+            place for (place, _), numbers in zip(plain, by_text, strict=True) if numbers
+        }

@@ -26,7 +26,13 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import UNITS
 from transforms.inputs.byte_source import UTF8
 from transforms.inputs.decompress import checked_compression, decompressed
-from transforms.inputs.files import filesystem_of, find_files, input_errors, is_read_whole, known_format
+from transforms.inputs.files import (
+    filesystem_of,
+    find_files,
+    input_errors,
+    is_read_whole,
+    known_format,
+)
 from transforms.inputs.records import (
     MIB,
     PLAIN_FORMATS,
@@ -71,9 +77,15 @@ def plan_splits(
     settings, auto = settings or ReadSettings(), input_format == "auto"
     listed = find_files(inputs, only_known=auto, storage_options=storage_options, exclude=exclude)
     kinds = [(known_format(url) or "text") if auto else input_format for url in listed]
-    files = [Split(i, url, kinds[i], identity, auto) for i, (url, identity) in enumerate(listed.items())]
+    files = [
+        Split(i, url, kinds[i], identity, auto) for i, (url, identity) in enumerate(listed.items())
+    ]
     first_parquet = kinds.index("parquet") if "parquet" in kinds else -1
-    large = {file.index for file in files if file.identity.size > range_bytes or file.index == first_parquet}
+    large = {
+        file.index
+        for file in files
+        if file.identity.size > range_bytes or file.index == first_parquet
+    }
     plain = {file.index for file in files if auto and file.format in PLAIN_FORMATS}
 
     errors: dict[int, InputError] = {}
@@ -83,7 +95,9 @@ def plan_splits(
         try:
             return list(_looked_at(files[number], settings, cut_at, storage_options))
         except InputError as error:
-            if isinstance(error, DamagedInputError) and (number not in large or settings.on_bad_file == "reject"):
+            if isinstance(error, DamagedInputError) and (
+                number not in large or settings.on_bad_file == "reject"
+            ):
                 return [files[number]]  # whose reader tells, or takes what comes before the damage
             errors[number] = error
             return []
@@ -99,7 +113,13 @@ def plan_splits(
         each = found.get(file.index, [file])
         splits += (replace(split, index=i) for i, split in enumerate(each, len(splits)))
     # A wrong guess must be seen before it costs a day.
-    by_looks = sorted({split.url for split in splits if auto and split.format == "lines" and known_format(split.url) != "lines"})
+    by_looks = sorted(
+        {
+            split.url
+            for split in splits
+            if auto and split.format == "lines" and known_format(split.url) != "lines"
+        }
+    )
     if by_looks:
         _log.warning(
             f"{len(by_looks)} file(s) begin with tokenised sentences, one a line, such as {by_looks[0]}: read as lines "
@@ -108,7 +128,9 @@ def plan_splits(
     return splits
 
 
-def _looked_at(file: Split, settings: ReadSettings, range_bytes: int, storage_options: StorageOptions) -> Iterator[Split]:
+def _looked_at(
+    file: Split, settings: ReadSettings, range_bytes: int, storage_options: StorageOptions
+) -> Iterator[Split]:
     """The splits of a file as what it begins as, in ranges if it is larger than ``range_bytes`` (0: whole in any case)."""
     size = file.identity.size
     with input_errors(file.url):
@@ -116,14 +138,19 @@ def _looked_at(file: Split, settings: ReadSettings, range_bytes: int, storage_op
         with filesystem.open(path, "rb", block_size=SAMPLE_BYTES) as opened:
             if file.format == "parquet" and size:
                 sizes = row_group_bytes(file.url, opened, settings)
-                yield from (replace(file, start=start, stop=stop) for start, stop in _runs(sizes, range_bytes or sys.maxsize))
+                yield from (
+                    replace(file, start=start, stop=stop)
+                    for start, stop in _runs(sizes, range_bytes or sys.maxsize)
+                )
                 return
             head = opened.read(SAMPLE_BYTES)
     compression = checked_compression(file.url, head)
     in_utf8 = settings.encoding in UTF8
     text = _beginning(compression, head)
     if file.guessed and file.format in PLAIN_FORMATS:
-        file = _by_its_looks(file, text if in_utf8 else text.decode(settings.encoding, "replace").encode(), settings)
+        file = _by_its_looks(
+            file, text if in_utf8 else text.decode(settings.encoding, "replace").encode(), settings
+        )
     if file.format == "json" and not compression and in_utf8 and not is_array(head):
         file = replace(file, format="jsonl")
     # In CSV and JSON arrays, where a record begins is known only after reading all before it.
@@ -149,8 +176,15 @@ def _by_its_looks(file: Split, text: bytes, settings: ReadSettings) -> Split:
             f"it would be read as {file.format} by its name, but begins with a JSON object: read it with --input-format jsonl "
             f"(or with --input-format {file.format} if that is meant)",
         )
-    is_plain = settings.tokenizer != "ptb" and settings.document in ("auto", "sentence")  # the others are of running text
-    if file.format == "text" and is_plain and is_sentence_a_line([line.decode("utf-8", "replace") for line in lines]):
+    is_plain = settings.tokenizer != "ptb" and settings.document in (
+        "auto",
+        "sentence",
+    )  # the others are of running text
+    if (
+        file.format == "text"
+        and is_plain
+        and is_sentence_a_line([line.decode("utf-8", "replace") for line in lines])
+    ):
         return replace(file, format="lines")
     return file
 
@@ -162,7 +196,11 @@ def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
     for split in splits:
         small = not (split.is_range or split.piped) and split.identity.size <= TASK_BYTES
         split_bytes = split.identity.size if small else TASK_BYTES + 1  # which nothing fits beside
-        if run and (run[-1].format != split.format or len(run) >= TASK_FILES or size + split_bytes > TASK_BYTES):
+        if run and (
+            run[-1].format != split.format
+            or len(run) >= TASK_FILES
+            or size + split_bytes > TASK_BYTES
+        ):
             yield ReadTask(index, tuple(run))
             index, size, run = index + 1, 0, []
         run.append(split)
@@ -174,7 +212,9 @@ def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
 def _beginning(compression: str, head: bytes) -> bytes:
     """The text that a file begins with, about `SAMPLE_BYTES` at most, by the beginning of what is stored."""
     text = bytearray(b"" if compression else head)
-    with suppress(EOFError, ValueError):  # it ends in the middle, or is damaged: that is told when it is read
+    with suppress(
+        EOFError, ValueError
+    ):  # it ends in the middle, or is damaged: that is told when it is read
         for data in decompressed(compression, BytesIO(head)) if compression else ():
             text += data
             if len(text) >= SAMPLE_BYTES:

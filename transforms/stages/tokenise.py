@@ -50,19 +50,29 @@ SCRATCH_SCHEMA = pa.schema(
         pa.field("position", pa.int64(), nullable=False),
         pa.field("ordinal", pa.int64(), nullable=False),
         pa.field("within", pa.int32(), nullable=False),
-        pa.field("document_sentence", pa.int64(), nullable=False),  # these three are an `InDocument`
+        pa.field(
+            "document_sentence", pa.int64(), nullable=False
+        ),  # these three are an `InDocument`
         pa.field("document_start", pa.int64(), nullable=False),
         pa.field("document", pa.string(), nullable=False),
         pa.field("n_tokens", pa.int32(), nullable=False),
-        pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+        pa.field(
+            "tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False
+        ),
     ]
 )
-_CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
+_CELL_BYTES = (
+    8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
+)
 _WAITING = 4  # tasks that wait for a process, a process
 
 
 def tokenise_tasks(
-    root: Root, read: ReadSettings, input_storage_options: Mapping[str, Any] | None, *, processes: int
+    root: Root,
+    read: ReadSettings,
+    input_storage_options: Mapping[str, Any] | None,
+    *,
+    processes: int,
 ) -> beam.PTransform:
     """Tasks of the input → scratch parts in the store; the index of each task.
 
@@ -81,7 +91,9 @@ def tokenise_tasks(
 class _TokeniseInProcesses(beam.DoFn):
     """Tasks go to processes as they come; a bundle ends when all of its tasks have."""
 
-    def __init__(self, processes: int, root: Root, read: ReadSettings, options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, processes: int, root: Root, read: ReadSettings, options: Mapping[str, Any] | None
+    ) -> None:
         self._arguments = (root, read, options)
         self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
@@ -92,7 +104,9 @@ class _TokeniseInProcesses(beam.DoFn):
     def process(self, element: ReadTask) -> None:
         if self._pool is None:
             # Not forked: threads of the runner and of PyTorch would be cut off in the middle of what they hold.
-            self._pool = ProcessPoolExecutor(self._processes, mp_context=multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(
+                self._processes, mp_context=multiprocessing.get_context("spawn")
+            )
         self._futures.append(self._pool.submit(finish_task, element, *self._arguments))
         if len(self._futures) > _WAITING * self._processes:
             self._futures[-_WAITING * self._processes].result()
@@ -108,7 +122,9 @@ class _TokeniseInProcesses(beam.DoFn):
             self._pool = None
 
 
-def finish_task(task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> int:
+def finish_task(
+    task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None
+) -> int:
     """Do ``task`` unless it is done already; returns its index."""
     if task_result(root, task, settings) is None:
         work = partial(tokenise_task, root, task, settings, storage_options)
@@ -126,7 +142,12 @@ def finish_task(task: ReadTask, root: Root, settings: ReadSettings, storage_opti
 def _is_transient(error: BaseException) -> bool:
     """Whether an input that could not be read may be readable the next time. What concerns the store was tried again already."""
     cause = error.__cause__
-    return isinstance(error, InputError) and not error.also and cause is not None and is_transient(cause)
+    return (
+        isinstance(error, InputError)
+        and not error.also
+        and cause is not None
+        and is_transient(cause)
+    )
 
 
 def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
@@ -141,7 +162,13 @@ def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
 
 def scratch_schema(settings: ReadSettings) -> pa.Schema:
     """Columns of a scratch part: with the sentences' own text and fields where these are kept."""
-    return pa.schema([*SCRATCH_SCHEMA, *([layout.TEXT] if settings.keep_text else []), *(f.column for f in settings.fields)])
+    return pa.schema(
+        [
+            *SCRATCH_SCHEMA,
+            *([layout.TEXT] if settings.keep_text else []),
+            *(f.column for f in settings.fields),
+        ]
+    )
 
 
 def task_marker(task: ReadTask) -> str:
@@ -156,7 +183,11 @@ def marked_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskRes
     except (StoreError, OSError, ValueError):
         return None
     same = result.task == task and result.settings == settings
-    return result if same and result.tokenizer == tokenizers.describe(settings, task.splits[0].format) else None
+    return (
+        result
+        if same and result.tokenizer == tokenizers.describe(settings, task.splits[0].format)
+        else None
+    )
 
 
 def task_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResult | None:
@@ -208,7 +239,9 @@ def tokenise_task(
     if len(task.splits) > 1:
         n_positions, n_ordinals, ends_in = 0, 0, InDocument(0)
     tokenizer = tokenizers.describe(settings, task.splits[0].format)
-    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, tokenizer, ends_in, skip.n_skipped)
+    result = TaskResult(
+        task, settings, tuple(parts), n_positions, n_ordinals, tokenizer, ends_in, skip.n_skipped
+    )
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     return result
 
@@ -234,8 +267,18 @@ class _Part:
             tokens = record.tokens
             self._n_words_cut += self._limit.n_truncated(tokens)
         else:
-            reject = {"sentence": self.n_sentences, "id": record.id, "source": source, "position": record.position}
-            reject |= {"ordinal": record.ordinal, "within": record.within, "reason": record.reason, "raw": record.raw}
+            reject = {
+                "sentence": self.n_sentences,
+                "id": record.id,
+                "source": source,
+                "position": record.position,
+            }
+            reject |= {
+                "ordinal": record.ordinal,
+                "within": record.within,
+                "reason": record.reason,
+                "raw": record.raw,
+            }
             # ASCII: no separator of any alphabet divides a line of these files.
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
             self._n_bytes += len(self._rejects[-1])
@@ -247,9 +290,14 @@ class _Part:
 
     def _kept(self, record: Record) -> tuple[Any, ...]:
         """The text and the fields of a record, counted; null fields of a reject, and of a format that has none."""
-        text, fields = (record.text, record.fields) if isinstance(record, ReadSentence) else ("", ())
+        text, fields = (
+            (record.text, record.fields) if isinstance(record, ReadSentence) else ("", ())
+        )
         self._n_bytes += len(text) + sum(len(str(value)) for value in fields)
-        return (*([text] if self._settings.keep_text else []), *(fields or [None] * len(self._settings.fields)))
+        return (
+            *([text] if self._settings.keep_text else []),
+            *(fields or [None] * len(self._settings.fields)),
+        )
 
     def is_full(self) -> bool:
         settings = self._settings

@@ -13,7 +13,9 @@ _SHARE_ENDED = 0.5  # of the lines, at least: headlines have no mark
 # A comma or a mark that hangs on its word, as in prose.
 _ATTACHED = re.compile(r"""[^\W\d_]{2}(?:[,;:]\s|[.!?]["')\]”’]*$)""")
 _SHARE_ATTACHED = 0.05  # at most: abbreviations
-_INNER = re.compile(r"""\s[.!?]\s+(?:(?:``|''|["'])\s+)?[A-Z]""")  # a sentence that ends within a line
+_INNER = re.compile(
+    r"""\s[.!?]\s+(?:(?:``|''|["'])\s+)?[A-Z]"""
+)  # a sentence that ends within a line
 _SHARE_INNER = 0.2  # at most: tokenised paragraphs have more
 
 _NARROWEST = 30  # characters; nobody wraps prose to less, lists of words and verse are as narrow
@@ -53,12 +55,16 @@ def line_ends(lines: Sequence[str]) -> str:
     if not pairs:
         return "space"
     lengths = sorted(len(line.strip()) for line in lines if line.strip())
-    width = lengths[min(len(lengths) - 1, int(len(lengths) * 0.97))]  # a few lines (addresses, tables) may be longer
+    width = lengths[
+        min(len(lengths) - 1, int(len(lengths) * 0.97))
+    ]  # a few lines (addresses, tables) may be longer
     words = sum(line.count(" ") + 1 for line, _ in pairs) / len(pairs)
     ended = sum(1 for line, _ in pairs if line.endswith(_ENDED))
     if width < _NARROWEST or words < _WORDS or 2 * ended > len(pairs):
         return "break"
-    full = sum(1 for line, following in pairs if len(line) + 1 + len(following.split(None, 1)[0]) > width)
+    full = sum(
+        1 for line, following in pairs if len(line) + 1 + len(following.split(None, 1)[0]) > width
+    )
     return "space" if full >= _SHARE * len(pairs) else "break"
 
 

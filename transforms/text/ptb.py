@@ -16,7 +16,9 @@ _CHARACTERS = str.maketrans(
     {
         **dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033", '"'),
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
-        **dict.fromkeys("\u2010\u2011\u2212\u2013", "-"),  # an en dash between spaces was a dash before this is asked
+        **dict.fromkeys(
+            "\u2010\u2011\u2212\u2013", "-"
+        ),  # an en dash between spaces was a dash before this is asked
         **dict.fromkeys("\u00a0\u2009\u202f", " "),
         **dict.fromkeys("\u2014\u2015", " -- "),
         "\u2026": " ... ",
@@ -69,11 +71,15 @@ def sentence_tokens(text: str) -> list[str]:
             return tokens_by_rules(text)
         first, word, clitic, marks = plain.groups("")
         tokens += (*first, word, *([clitic] if clitic else []), *marks)
-    if not inner or (word.endswith(".") and not ends):  # a quote at the beginning, a full stop at the end
+    if not inner or (
+        word.endswith(".") and not ends
+    ):  # a quote at the beginning, a full stop at the end
         return tokens_by_rules(text)
     return [*tokens, "."] if ends else tokens
 
 
 def record_tokens(text: str) -> list[str]:
     """Tokens of a record; where it holds several sentences, the full stop of each is a token."""
-    return [token for start, stop in sentence_spans(text) for token in sentence_tokens(text[start:stop])]
+    return [
+        token for start, stop in sentence_spans(text) for token in sentence_tokens(text[start:stop])
+    ]

@@ -51,7 +51,10 @@ def without_time_limit() -> None:
 
 @cache
 def _punkt() -> Any:
-    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer  # slow to import: only where text is split
+    from nltk.tokenize.punkt import (
+        PunktParameters,
+        PunktSentenceTokenizer,
+    )  # slow to import: only where text is split
 
     without_time_limit()
     parameters = PunktParameters()
@@ -92,7 +95,9 @@ class Paragraph:
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._lines: list[tuple[int, int]] = []  # the character at which each line begins, and its number
+        self._lines: list[
+            tuple[int, int]
+        ] = []  # the character at which each line begins, and its number
         self.length = 0
 
     def add(self, line: str, number: int) -> None:

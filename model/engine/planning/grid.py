@@ -28,7 +28,9 @@ OPENING = -1  # in place of a cell: the boundary, which no cell computes
 class Limits:
     """What planning must know of a device."""
 
-    lane_choices: Sequence[int]  # numbers of lanes that give the same bytes: a grid has any of them, its end a smaller one
+    lane_choices: Sequence[
+        int
+    ]  # numbers of lanes that give the same bytes: a grid has any of them, its end a smaller one
     window: int  # steps of a window, at most
     window_cells: int  # lanes × steps of a window, at most, where that is a step at least
     # Numbers of lanes of a grid for sequences of more than long_tokens, so that these do not set the steps of all others; none
@@ -46,9 +48,13 @@ class DirectionPlan:
 
     lanes: int
     words: npt.NDArray[np.int32]  # [T, B] word of each cell; BOS where a lane has nothing to do
-    begins: npt.NDArray[np.bool_]  # [T, B] whether the lane begins a sequence here, from the state after the boundary
+    begins: npt.NDArray[
+        np.bool_
+    ]  # [T, B] whether the lane begins a sequence here, from the state after the boundary
     cells: IntArray  # [Σ lengths] step × B + lane of each token of the sequences, end to end; OPENING for their first
-    windows: list[tuple[int, int, int]]  # first step, steps, and how many of the lanes, the first ones, are enough
+    windows: list[
+        tuple[int, int, int]
+    ]  # first step, steps, and how many of the lanes, the first ones, are enough
 
     @property
     def n_cells(self) -> int:
@@ -98,7 +104,9 @@ def plan_direction(sequences: Sequences, lanes: int, limits: Limits) -> Directio
     return DirectionPlan(lanes, words.reshape(steps, lanes), begins, cells, _windows(spans, limits))
 
 
-def _by_end(lane: IntArray, stop: IntArray, lanes: int, choices: Sequence[int]) -> tuple[IntArray, list[tuple[int, int]]]:
+def _by_end(
+    lane: IntArray, stop: IntArray, lanes: int, choices: Sequence[int]
+) -> tuple[IntArray, list[tuple[int, int]]]:
     """Lanes numbered anew, the last to end first, of each piece (lane, stop [n]); and (lanes, until which step they do)."""
     ends = np.zeros(lanes, np.int64)
     np.maximum.at(ends, lane, stop)
@@ -107,7 +115,10 @@ def _by_end(lane: IntArray, stop: IntArray, lanes: int, choices: Sequence[int]) 
     number[order] = np.arange(lanes)
     widths = sorted({lanes, *(n for n in choices if n < lanes)}, reverse=True)
     # Lanes from the next smaller width on have nothing to do after this step.
-    spans = [(width, int(ends[order[following]])) for width, following in zip(widths, [*widths[1:], 0], strict=True)]
+    spans = [
+        (width, int(ends[order[following]]))
+        for width, following in zip(widths, [*widths[1:], 0], strict=True)
+    ]
     return number[lane], spans
 
 
@@ -158,7 +169,9 @@ class PlannedDirection:
         step = cell // lanes
         window = np.repeat(np.arange(len(windows)), windows[:, 1])[step]
         # Sorted by counting, ten times as fast as numbers of eight bytes.
-        order = np.argsort(window.astype(np.uint16) if len(windows) < 1 << 16 else window, kind="stable")
+        order = np.argsort(
+            window.astype(np.uint16) if len(windows) < 1 << 16 else window, kind="stable"
+        )
         step, window = step[order], window[order]
         index = (step - windows[window, 0]) * windows[window, 2] + cell[order] - step * lanes
         bounds = np.searchsorted(window, np.arange(len(windows) + 1))

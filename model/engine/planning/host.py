@@ -20,7 +20,9 @@ class Group:
 
     first_row: int  # of the call's rows
     words: WordArray  # int32 [rows] number of each row's word
-    planned: list[list[PlannedDirection]]  # forward and backward: one grid each, or two with the long sequences in one
+    planned: list[
+        list[PlannedDirection]
+    ]  # forward and backward: one grid each, or two with the long sequences in one
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,14 @@ class Host:
         vocabulary, offset = self._book.vocabulary, 0 if boundaries else 1
         numbered = Text(vocabulary, words, text.offsets, text.first + offset, text.stop + offset)
         groups = self._groups(numbered, limits)
-        return Prepared(numbered, vocabulary, len(vocabulary), limits, groups, int((text.stop - text.first).sum()))
+        return Prepared(
+            numbered,
+            vocabulary,
+            len(vocabulary),
+            limits,
+            groups,
+            int((text.stop - text.first).sum()),
+        )
 
     def planned_for(self, limits: Limits, prepared: Prepared) -> Prepared:
         """The same call for other limits."""
@@ -63,7 +72,11 @@ class Host:
         begin = done = 0  # sentences and rows that are in a group
         while begin < len(text):
             rows = limits.group_rows
-            until = len(text) if rows is None else min(len(text), int(np.searchsorted(ends, done + rows)) + 1)
+            until = (
+                len(text)
+                if rows is None
+                else min(len(text), int(np.searchsorted(ends, done + rows)) + 1)
+            )
             if ends[until - 1] > done:
                 groups.append(self._group(text, slice(begin, until), done, limits))
             begin, done = until, int(ends[until - 1])
@@ -73,7 +86,11 @@ class Host:
         words = text.words[text.offsets[part.start] : text.offsets[part.stop]]
         sentences = bounded(words, text.lengths[part], BOS_ID, EOS_ID)
         forward, backward, row_words = sentence_rows(sentences, text.first[part], text.stop[part])
-        return Group(first_row, row_words, list(self._pool.map(partial(planned, limits=limits), (forward, backward))))
+        return Group(
+            first_row,
+            row_words,
+            list(self._pool.map(partial(planned, limits=limits), (forward, backward))),
+        )
 
 
 def planned(side: Rows, limits: Limits) -> list[PlannedDirection]:

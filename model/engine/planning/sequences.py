@@ -28,7 +28,9 @@ class Sequences:
     @classmethod
     def cut(cls, words: WordArray, first: IntArray, length: IntArray) -> "Sequences":
         """Slices of an array, which may overlap."""
-        return cls(words[ranges(first, length)], np.concatenate([[0], np.cumsum(length)]).astype(np.int64))
+        return cls(
+            words[ranges(first, length)], np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,9 +58,15 @@ class Rows:
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Rows":
         """The picks of some of the sequences, ``chosen`` [n sequences]."""
         kept = chosen[self.index]  # [picks]
-        sequences = Sequences.cut(self.sequences.words, self.sequences.offsets[:-1][chosen], self.sequences.lengths[chosen])
+        sequences = Sequences.cut(
+            self.sequences.words,
+            self.sequences.offsets[:-1][chosen],
+            self.sequences.lengths[chosen],
+        )
         index = (np.cumsum(chosen) - 1)[self.index[kept]]
-        return Rows(sequences, index, self.first[kept], self.row[kept], self.count[kept], self.row_step)
+        return Rows(
+            sequences, index, self.first[kept], self.row[kept], self.count[kept], self.row_step
+        )
 
 
 def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Sequences:
@@ -81,7 +89,9 @@ def _distinct(words: WordArray, first: IntArray, length: IntArray) -> tuple[Sequ
     return Sequences.cut(words, first[kept], length[kept]), index
 
 
-def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray) -> tuple[Rows, Rows, WordArray]:
+def sentence_rows(
+    sentences: Sequences, first: IntArray, stop: IntArray
+) -> tuple[Rows, Rows, WordArray]:
     """What a call's sentences ask of each direction, every sentence from the start state.
 
     Forward nothing after the last wanted row matters, backward nothing before the first. Equal sequences are computed once.
@@ -89,11 +99,18 @@ def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray) -> tupl
     equal. Returns forward, backward, and the word of each row, rows being the wanted tokens in order.
     """
     wanted = np.flatnonzero(stop > first)
-    begin, end, first, stop = sentences.offsets[:-1][wanted], sentences.offsets[1:][wanted], first[wanted], stop[wanted]
+    begin, end, first, stop = (
+        sentences.offsets[:-1][wanted],
+        sentences.offsets[1:][wanted],
+        first[wanted],
+        stop[wanted],
+    )
     count = stop - first
     row = np.cumsum(count) - count
     words = sentences.words
     forward = Rows(*_distinct(words, begin, stop), first, row, count, 1)
-    sequences, index = _distinct(np.ascontiguousarray(words[::-1]), len(words) - end, end - begin - first)
+    sequences, index = _distinct(
+        np.ascontiguousarray(words[::-1]), len(words) - end, end - begin - first
+    )
     backward = Rows(sequences, index, end - begin - stop, row + count - 1, count, -1)
     return forward, backward, words[ranges(begin + first, count)]

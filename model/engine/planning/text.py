@@ -38,7 +38,10 @@ class Text:
     def of(cls, sentences: Sequence[Sequence[str]], boundaries: bool = False) -> "Text":
         """All rows of sentences that are lists of words."""
         numbers: dict[str, int] = {}
-        words = np.array([numbers.setdefault(token, len(numbers)) for token in chain.from_iterable(sentences)], np.int32)
+        words = np.array(
+            [numbers.setdefault(token, len(numbers)) for token in chain.from_iterable(sentences)],
+            np.int32,
+        )
         lengths = np.array([len(tokens) for tokens in sentences], np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         stop = np.where(lengths > 0, lengths + 2, 0) if boundaries else lengths
@@ -58,7 +61,9 @@ class Text:
         wrong = np.flatnonzero((self.first < 0) | (self.stop < self.first) | (self.stop > n_rows))
         if len(wrong):
             i = int(wrong[0])
-            raise ValueError(f"request {i} asks for rows {self.first[i]} to {self.stop[i]} of a sentence that has {n_rows[i]}")
+            raise ValueError(
+                f"request {i} asks for rows {self.first[i]} to {self.stop[i]} of a sentence that has {n_rows[i]}"
+            )
 
 
 class WordBook:
@@ -74,7 +79,9 @@ class WordBook:
         self._empty()
 
     def _empty(self) -> None:
-        self.vocabulary: list[str] = []  # a new one: its identity says which emptying a number belongs to
+        self.vocabulary: list[
+            str
+        ] = []  # a new one: its identity says which emptying a number belongs to
         self._ids: dict[str, int] = {}
         self._add([*self._boundaries])
 

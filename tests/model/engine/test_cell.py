@@ -37,7 +37,9 @@ def inputs(dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
     }
 
 
-def step(ops: Any, given: dict[str, Tensor], table: bool, skip: bool, begin: bool, clip: float) -> list[Tensor]:
+def step(
+    ops: Any, given: dict[str, Tensor], table: bool, skip: bool, begin: bool, clip: float
+) -> list[Tensor]:
     """All that a step's functions leave behind."""
     t = {name: tensor.clone() for name, tensor in given.items()}
     begins = t["begins"] if begin else None
@@ -64,13 +66,17 @@ def variants() -> list[Any]:
     if isinstance(CELL_C, str):
         return []
     kernels = (CELL_C.cell, CELL_C.finish)
-    parts = [[partial(function, variant=k) for function in kernels] for k in range(len(CELL_C.VARIANTS))]
+    parts = [
+        [partial(function, variant=k) for function in kernels] for k in range(len(CELL_C.VARIANTS))
+    ]
     return [SimpleNamespace(cell=run, finish=end) for run, end in parts]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("clip", [0.5, float("inf")])
-@pytest.mark.parametrize("flags", [(True, True, True), (False, False, True), (True, False, False), (False, True, False)])
+@pytest.mark.parametrize(
+    "flags", [(True, True, True), (False, False, True), (True, False, False), (False, True, False)]
+)
 def test_all_agree_with_plain_torch_and_the_c_ones_to_the_bit(
     dtype: torch.dtype, clip: float, flags: tuple[bool, bool, bool]
 ) -> None:
@@ -79,7 +85,9 @@ def test_all_agree_with_plain_torch_and_the_c_ones_to_the_bit(
     computed = [step(ops, given, *flags, clip) for ops in variants()]
     for results in computed:
         for got, wanted in zip(results, want, strict=True):
-            torch.testing.assert_close(got, wanted, rtol=0, atol=2e-6 if dtype == torch.float32 else 2e-2)
+            torch.testing.assert_close(
+                got, wanted, rtol=0, atol=2e-6 if dtype == torch.float32 else 2e-2
+            )
         for got, first in zip(results, computed[0], strict=True):
             assert torch.equal(got, first)
 
@@ -117,7 +125,9 @@ def test_threads_and_places_do_not_show() -> None:
         for threads in (1, 3, 8):
             torch.set_num_threads(threads)
             after, hidden = c.clone(), torch.empty_like(c)
-            CELL_C.cell(CellBuffers(gates, None, given["row"], after, None, given["begin_c"], hidden, 3.0))
+            CELL_C.cell(
+                CellBuffers(gates, None, given["row"], after, None, given["begin_c"], hidden, 3.0)
+            )
             results.append(torch.cat([after, hidden], dim=1))
     finally:
         torch.set_num_threads(before)
@@ -130,7 +140,10 @@ def test_without_the_extension_plain_torch_computes_and_a_line_says_so(
 ) -> None:
     monkeypatch.setattr(cell, "kernel_module", lambda name, device: "taken away by a test")
     assert select_cell(CPU) is cell
-    assert "the kernels of the cell are off, computing it with plain torch (slower): taken away by a test" in caplog.text
+    assert (
+        "the kernels of the cell are off, computing it with plain torch (slower): taken away by a test"
+        in caplog.text
+    )
     with pytest.raises(ValueError, match="taken away by a test"):
         select_cell(CPU, "c")
     assert select_cell(CPU, "torch") is cell

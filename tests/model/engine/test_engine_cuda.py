@@ -64,10 +64,16 @@ def embed(model: Embedder, dtype: str = "float32") -> npt.NDArray[np.floating]:
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_all_states_agree_with_the_reference(tiny: BiLMWeights, tiny_reference: ReferenceBiLM) -> None:
+def test_all_states_agree_with_the_reference(
+    tiny: BiLMWeights, tiny_reference: ReferenceBiLM
+) -> None:
     start = compute_warm(tiny)
-    want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy())[1:-1] for s in SENTENCES if s]
-    np.testing.assert_allclose(embed(Embedder(tiny, start, SETTINGS)), np.concatenate(want), rtol=0, atol=1e-5)
+    want = [
+        tiny_reference.states(s, start.h.numpy(), start.c.numpy())[1:-1] for s in SENTENCES if s
+    ]
+    np.testing.assert_allclose(
+        embed(Embedder(tiny, start, SETTINGS)), np.concatenate(want), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -82,7 +88,9 @@ def test_other_precisions_stay_near(tiny: BiLMWeights, precision: str) -> None:
 @pytest.mark.usefixtures("on_cpu")
 def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     model = Embedder(golden_weights, StartState.zero(golden_weights.options), SETTINGS)
-    for lane, wanted in zip(embed_carried(model, golden_lanes(shared_dir)), golden_top_layers(shared_dir), strict=True):
+    for lane, wanted in zip(
+        embed_carried(model, golden_lanes(shared_dir)), golden_top_layers(shared_dir), strict=True
+    ):
         for states, want in zip(lane, wanted, strict=True):
             np.testing.assert_allclose(states[:, -2:].transpose(1, 0, 2), want, rtol=0, atol=1e-5)
 
@@ -102,7 +110,9 @@ def test_a_long_line_does_not_set_the_steps_of_the_others(
     tiny: BiLMWeights, tiny_reference: ReferenceBiLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = compute_warm(tiny)
-    long = [[f"w{i % 7}" for i in range(n)] for n in (300, 41, 300)]  # the first and last are the same
+    long = [
+        [f"w{i % 7}" for i in range(n)] for n in (300, 41, 300)
+    ]  # the first and last are the same
     mixed = [*SENTENCES[:30], long[0], *SENTENCES[30:], *long[1:]]
     want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy())[1:-1] for s in mixed if s]
     settings = replace(SETTINGS, lanes=32)
@@ -125,14 +135,18 @@ def test_a_long_line_does_not_set_the_steps_of_the_others(
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_after_out_of_memory_long_lines_go_on_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_out_of_memory_long_lines_go_on_too(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cuda, "long_tokens", lambda lanes, rows: 40)
     monkeypatch.setattr(cuda, "LONG_LANES", 32)
     sentences = [*SENTENCES, [f"w{i % 7}" for i in range(100)]]
     start = StartState.zero(tiny.options)
     want = Embedder(tiny, start, SETTINGS).embed(sentences, dtype="float32")
     lanes = _failing_window(monkeypatch, fails=1)
-    model = Embedder(tiny, start, replace(SETTINGS, lanes=64))  # of 64 there are long ones beside, of 32 not
+    model = Embedder(
+        tiny, start, replace(SETTINGS, lanes=64)
+    )  # of 64 there are long ones beside, of 32 not
     got = model.embed(sentences, dtype="float32")
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
     assert 64 in lanes
@@ -188,14 +202,19 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     assert call.computed_on == "cuda without a GPU, 32 lanes"
     assert lanes[0] == 64
     assert lanes[-1] == 32
-    assert f"out of GPU memory: going on with 32 lanes, and {cuda.GROUP_ROWS // 2} rows at once" in caplog.text
+    assert (
+        f"out of GPU memory: going on with 32 lanes, and {cuda.GROUP_ROWS // 2} rows at once"
+        in caplog.text
+    )
     embed(model)  # and it stays so
     assert lanes[-1] == 32
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
-def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_cuts_a_group_into_smaller_ones(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = StartState.zero(tiny.options)
     want = embed(Embedder(tiny, start, SETTINGS))
     monkeypatch.setattr(cuda, "GROUP_ROWS", 800)
@@ -205,7 +224,9 @@ def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeyp
     def picky(self: CudaDevice, host: States) -> States:
         asked.append(len(host))
         if len(host) > 300:
-            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+            raise RuntimeError(
+                "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+            )
         return buffer(self, host)
 
     monkeypatch.setattr(CudaDevice, "buffer", picky)
@@ -217,11 +238,20 @@ def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeyp
 
 def test_errors_of_memory_are_told_from_a_lost_device_and_from_others(tiny: BiLMWeights) -> None:
     device = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu"))
-    for said in ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"):
+    for said in (
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ):
         assert device.out_of_memory(RuntimeError(said))
-    assert device.out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert device.out_of_memory(
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+    )
     assert not device.out_of_memory(RuntimeError("shapes do not match"))
-    for said in ("an illegal memory access was encountered", "device-side assert triggered", "unspecified launch failure"):
+    for said in (
+        "an illegal memory access was encountered",
+        "device-side assert triggered",
+        "unspecified launch failure",
+    ):
         with pytest.raises(DeviceLostError, match="start it again"):
             device.out_of_memory(RuntimeError(f"CUDA error: {said}"))
 
@@ -250,10 +280,19 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_while_building_halves_too(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make = CudaDirection.__init__
 
-    def picky(self: CudaDirection, weights: BiLMWeights, start: StartState, k: int, layout: Layout, *args: Any) -> None:
+    def picky(
+        self: CudaDirection,
+        weights: BiLMWeights,
+        start: StartState,
+        k: int,
+        layout: Layout,
+        *args: Any,
+    ) -> None:
         if layout.lanes > 16:
             raise torch.OutOfMemoryError("injected")
         make(self, weights, start, k, layout, *args)
@@ -265,7 +304,9 @@ def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
-def test_out_of_memory_without_end_is_an_error(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_without_end_is_an_error(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lanes = _failing_window(monkeypatch, fails=10**6)
     with pytest.raises(torch.OutOfMemoryError, match="injected"):
         embed(Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64)))
@@ -274,7 +315,9 @@ def test_out_of_memory_without_end_is_an_error(tiny: BiLMWeights, monkeypatch: p
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_cpu")
-def test_out_of_memory_in_the_character_cnn_halves_the_lanes_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_in_the_character_cnn_halves_the_lanes_too(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start, settings = StartState.zero(tiny.options), replace(SETTINGS, lanes=64)
     want = embed(Embedder(tiny, start, SETTINGS))
     compute, model = WordVectors.compute, Embedder(tiny, start, settings)
@@ -296,9 +339,13 @@ def test_out_of_memory_in_the_character_cnn_halves_the_lanes_too(tiny: BiLMWeigh
 
 
 @pytest.mark.slow
-def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_goes_to_the_device_by_one_copy(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many windows it has, and whether the table knows their words; the opening is a plan of its own, once."""
-    direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
+    direction = CudaDevice(
+        tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")
+    ).directions[0]
     sent: list[int] = []
 
     def counted(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
@@ -307,15 +354,26 @@ def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: p
 
     monkeypatch.setattr(device_module, "send", counted)
     monkeypatch.setattr(cuda, "send", counted)
-    plan = plan_direction(sequences_of([[0, *range(1, n)] for n in range(2, 90)]), 16, Limits([16], cuda.WINDOW, 1 << 12))
+    plan = plan_direction(
+        sequences_of([[0, *range(1, n)] for n in range(2, 90)]),
+        16,
+        Limits([16], cuda.WINDOW, 1 << 12),
+    )
     assert len(plan.windows) > 10
     x, outputs = torch.randn(100, tiny.options.projection_dim), []
     for _ in range(2):
         states: list[torch.Tensor] = []
-        direction.run(plan, x, 0, lambda window, layers, states=states: states.extend(t.clone() for t in layers))  # type: ignore[misc]
+        direction.run(
+            plan,
+            x,
+            0,
+            lambda window, layers, states=states: states.extend(t.clone() for t in layers),
+        )  # type: ignore[misc]
         outputs.append(torch.cat([t.flatten() for t in states]))
     assert len(sent) == 3
-    assert (sent[1] - sent[2]) % (2 * cuda.TABLE_BLOCK) == 0  # blocks of words and slots that the table did not know
+    assert (sent[1] - sent[2]) % (
+        2 * cuda.TABLE_BLOCK
+    ) == 0  # blocks of words and slots that the table did not know
     assert sent[1] > sent[2]
     assert torch.equal(*outputs)
 
@@ -329,13 +387,18 @@ def test_precision_of_products_is_put_back() -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_triton_the_plain_cell_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     assert select_cell(torch.device("cpu"), "torch") is cell
     monkeypatch.setitem(sys.modules, "model.engine.cell_triton", None)
     monkeypatch.delattr("model.engine.cell_triton", raising=False)  # of a test that has imported it
     with caplog.at_level(logging.WARNING):
         assert select_cell(torch.device("cuda")) is cell
-    assert "the kernels of the cell are off, computing it with plain torch (slower): it is not installed" in caplog.text
+    assert (
+        "the kernels of the cell are off, computing it with plain torch (slower): it is not installed"
+        in caplog.text
+    )
 
 
 _COMPARE_KERNELS = """
@@ -372,7 +435,9 @@ print("kernels agree")
 
 
 @pytest.mark.slow
-def test_triton_kernels_agree_with_plain_torch_in_the_interpreter(interpreted: Callable[[str], str]) -> None:
+def test_triton_kernels_agree_with_plain_torch_in_the_interpreter(
+    interpreted: Callable[[str], str],
+) -> None:
     assert "kernels agree" in interpreted(_COMPARE_KERNELS)
 
 
@@ -383,7 +448,9 @@ def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -
     want = embed(Embedder(tiny, start, SETTINGS))
     gpu = Embedder(tiny, start, replace(SETTINGS, device="cuda", precision=precision, lanes=64))  # type: ignore[arg-type]
     for _ in range(2):  # the second time from the captured graph
-        np.testing.assert_allclose(embed(gpu), want, rtol=0, atol=1e-5 if precision == "float32" else 0.03)
+        np.testing.assert_allclose(
+            embed(gpu), want, rtol=0, atol=1e-5 if precision == "float32" else 0.03
+        )
 
 
 def assert_bytes_are_a_sentences_own(new: Callable[[int], Embedder]) -> None:
@@ -401,30 +468,43 @@ def assert_bytes_are_a_sentences_own(new: Callable[[int], Embedder]) -> None:
 OF_WHOLE_TILES = BiLMOptions(3.0, 3.0, True, 64, 512, 2, "relu", ((1, 16), (2, 16)), 1, 8)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: that bytes are a sentence's own on one is not tested")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(),
+    reason="no GPU here: that bytes are a sentence's own on one is not tested",
+)
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 @pytest.mark.parametrize("options", [OF_WHOLE_TILES, SHAPES["full"]], ids=["small", "full size"])
-def test_on_a_gpu_bytes_depend_on_the_sentence_alone(precision: Precision, options: BiLMOptions) -> None:
+def test_on_a_gpu_bytes_depend_on_the_sentence_alone(
+    precision: Precision, options: BiLMOptions
+) -> None:
     weights = random_weights(options, seed=3)
     settings = EngineSettings(device="cuda", precision=precision)
     start = compute_warm(weights)
-    assert_bytes_are_a_sentences_own(lambda lanes: Embedder(weights, start, replace(settings, lanes=lanes)))
+    assert_bytes_are_a_sentences_own(
+        lambda lanes: Embedder(weights, start, replace(settings, lanes=lanes))
+    )
 
 
 @pytest.mark.usefixtures("on_cpu")
 def test_without_a_gpu_bytes_depend_on_the_sentence_alone_too() -> None:
     weights = random_weights(OF_WHOLE_TILES, seed=3)
     start = compute_warm(weights)
-    assert_bytes_are_a_sentences_own(lambda lanes: Embedder(weights, start, replace(SETTINGS, lanes=lanes)))
+    assert_bytes_are_a_sentences_own(
+        lambda lanes: Embedder(weights, start, replace(SETTINGS, lanes=lanes))
+    )
 
 
 def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart() -> None:
     assert cuda.GROUP_ROWS >= embed_job.CUDA_ROWS_AT_ONCE
     assert cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS) < 512
-    assert cuda.long_tokens(cuda.LANES // 2, cuda.GROUP_ROWS // 2) == cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
+    assert cuda.long_tokens(cuda.LANES // 2, cuda.GROUP_ROWS // 2) == cuda.long_tokens(
+        cuda.LANES, cuda.GROUP_ROWS
+    )
     lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
     window, long = cuda.WINDOW, cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
-    limits = Limits([cuda.LANES], window, window * cuda.LANES, (cuda.LONG_LANES,), long, cuda.GROUP_ROWS)
+    limits = Limits(
+        [cuda.LANES], window, window * cuda.LANES, (cuda.LONG_LANES,), long, cuda.GROUP_ROWS
+    )
     text = Text.of(lines)
     prepared = Host(1 << 18, (BOS, EOS)).prepare(text, limits, boundaries=False)
     (group,) = prepared.groups

@@ -27,7 +27,9 @@ LONG = [["one", "two", "three"] * 300]
 
 
 @pytest.fixture(params=["cpu", "cuda"])
-def new_engine(request: pytest.FixtureRequest, tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Embedder]:
+def new_engine(
+    request: pytest.FixtureRequest, tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Embedder]:
     """Makes engines on the CPU, or with the device of GPUs on the CPU."""
 
     def device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Device:
@@ -62,7 +64,9 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: Exc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("failing", ["gates of words", "vectors of words", "a step", "numbers of words"])
+@pytest.mark.parametrize(
+    "failing", ["gates of words", "vectors of words", "a step", "numbers of words"]
+)
 def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
     new_engine: Callable[[], Embedder], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
@@ -121,5 +125,7 @@ def test_ctrl_c_ends_both_directions_before_the_next_call_begins(
     if n_interrupts == 1:
         assert not running
     assert_same(embed(engine, SECOND), want[1])
-    assert len(begun) < n_windows  # of 2 * n_windows and those of SECOND: what was left of the interrupted call was not computed
+    assert (
+        len(begun) < n_windows
+    )  # of 2 * n_windows and those of SECOND: what was left of the interrupted call was not computed
     assert_same(embed(engine, LONG), want[0])

@@ -38,7 +38,10 @@ def walk(plan: DirectionPlan) -> dict[int, tuple[int, ...]]:
             for lane in range(width):
                 state = () if plan.begins[step, lane] else lanes[lane]
                 if state is not None:
-                    lanes[lane] = read[step * plan.lanes + lane] = (*state, int(plan.words[step, lane]))
+                    lanes[lane] = read[step * plan.lanes + lane] = (
+                        *state,
+                        int(plan.words[step, lane]),
+                    )
         next_step = first + steps
     assert next_step == len(plan.words)
     return read
@@ -62,9 +65,15 @@ def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lane
     """Repeated sequences are welcome too; only their first token is shared."""
     plan = plan_direction(sequences_of(sequences), lanes)
     assert_right(plan, sequences)
-    assert plan.n_computed == len(np.unique(plan.cells[plan.cells != OPENING])) == sum(map(len, sequences)) - len(sequences)
+    assert (
+        plan.n_computed
+        == len(np.unique(plan.cells[plan.cells != OPENING]))
+        == sum(map(len, sequences)) - len(sequences)
+    )
     assert plan.n_computed <= plan.n_cells
-    assert plan.begins.sum() == sum(len(words) > 1 for words in sequences)  # at the beginning of each, nowhere else
+    assert plan.begins.sum() == sum(
+        len(words) > 1 for words in sequences
+    )  # at the beginning of each, nowhere else
 
 
 @examples(300)
@@ -108,7 +117,9 @@ def test_no_sequences_make_an_empty_grid() -> None:
 
 def test_plans_are_the_same_each_time() -> None:
     rng = np.random.default_rng(3)
-    sequences = list({(1, *map(int, rng.integers(2, 6, int(rng.integers(0, 12))))) for _ in range(200)})
+    sequences = list(
+        {(1, *map(int, rng.integers(2, 6, int(rng.integers(0, 12))))) for _ in range(200)}
+    )
     sequences.sort(key=lambda words: (len(words), words))
     a, b = plan_direction(sequences_of(sequences), 8), plan_direction(sequences_of(sequences), 8)
     np.testing.assert_array_equal(a.words, b.words)
@@ -126,7 +137,9 @@ def test_real_text_fills_the_grid(shared_dir: Path) -> None:
     n_tokens = 0
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
-            sentences.append(tuple(numbers.setdefault(word, len(numbers) + 2) for word in line.split()))
+            sentences.append(
+                tuple(numbers.setdefault(word, len(numbers) + 2) for word in line.split())
+            )
             n_tokens += len(sentences[-1])
             if n_tokens >= 65_536:
                 break

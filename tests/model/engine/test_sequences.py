@@ -21,7 +21,9 @@ def sentences_and_wanted(draw: st.DrawFn) -> tuple[list[list[int]], list[tuple[i
     sentences = draw(st.lists(sentence, max_size=12))
     wanted = []
     for words in sentences:
-        bounds = sorted(draw(st.tuples(st.integers(0, len(words) + 2), st.integers(0, len(words) + 2))))
+        bounds = sorted(
+            draw(st.tuples(st.integers(0, len(words) + 2), st.integers(0, len(words) + 2)))
+        )
         wanted.append((bounds[0], bounds[1]) if words else (0, 0))
     return sentences, wanted
 
@@ -83,7 +85,9 @@ def test_each_row_gets_the_state_of_its_own_token_from_either_side(
         long = side.sequences.lengths > 3
         parts = [side.only(some) for some in (long, ~long) if some.any()]
         read = [read_by_row(part, lanes) for part in parts]
-        assert {row: words for one in read for row, words in one.items()} == read_by_row(side, lanes)
+        assert {row: words for one in read for row, words in one.items()} == read_by_row(
+            side, lanes
+        )
         assert sum(map(len, read)) == len(read_by_row(side, lanes))
 
 

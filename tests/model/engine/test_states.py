@@ -28,9 +28,13 @@ FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @pytest.fixture(params=["cpu", "cuda without a GPU"])
-def model(request: pytest.FixtureRequest, tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> Embedder:
+def model(
+    request: pytest.FixtureRequest, tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> Embedder:
     if request.param != "cpu":
-        monkeypatch.setattr(embedder, "_device", lambda *of: CudaDevice(of[0], of[1], of[2], torch.device("cpu")))
+        monkeypatch.setattr(
+            embedder, "_device", lambda *of: CudaDevice(of[0], of[1], of[2], torch.device("cpu"))
+        )
         monkeypatch.setattr("model.engine.cuda.GROUP_ROWS", 50)
     return Embedder(tiny, StartState.zero(tiny.options), EngineSettings(device="cpu", lanes=16))
 
@@ -86,7 +90,10 @@ def test_an_unknown_dtype_is_refused(model: Embedder) -> None:
 
 def test_a_shard_is_the_engine_s_own_memory(model: Embedder) -> None:
     states, again = run(model), model.embed(REQUESTS, boundaries=True)
-    shard, want = (zarr_shard.encode(rows, shard_rows=192, chunk_rows=8, compression="none") for rows in (states, again))
+    shard, want = (
+        zarr_shard.encode(rows, shard_rows=192, chunk_rows=8, compression="none")
+        for rows in (states, again)
+    )
     assert bytes(joined(shard)) == bytes(joined(want))
     assert np.frombuffer(pieces_of(shard)[0], np.uint8).ctypes.data == states.ctypes.data
 
@@ -100,16 +107,22 @@ def test_rows_of_any_width_are_put_where_they_belong(width: int, dtype: Any, n: 
     row, index = torch.arange(n).flip(0), torch.arange(n) + 2
     for state in (1, 4, 3):
         states.put(state, row, torch.from_numpy(numbers * state), index)
-    want = (numbers[2 : 2 + n][::-1, None] * np.array([4, 1], np.float32)[:, None]).astype(np.float32)
+    want = (numbers[2 : 2 + n][::-1, None] * np.array([4, 1], np.float32)[:, None]).astype(
+        np.float32
+    )
     found, stored = states.result(), [*quantized(want)] if dtype == "int8" else [want]
-    for one, other in zip([*found] if isinstance(found, Int8Rows) else [found], stored, strict=True):
+    for one, other in zip(
+        [*found] if isinstance(found, Int8Rows) else [found], stored, strict=True
+    ):
         np.testing.assert_array_equal(one, other.astype(one.dtype))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_on_a_gpu_int8_has_the_same_bytes(tiny: BiLMWeights) -> None:
     random = np.random.default_rng(0)
-    rows = (random.standard_normal((512, 64)) * 10.0 ** random.integers(-44, 38, (512, 1))).astype(np.float32)
+    rows = (random.standard_normal((512, 64)) * 10.0 ** random.integers(-44, 38, (512, 1))).astype(
+        np.float32
+    )
     want = quantized(rows[:, None])
     levels, scale = quantised(torch.from_numpy(rows).cuda())
     assert levels.cpu().numpy().tobytes() == want.values.tobytes()

@@ -18,7 +18,9 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from tests.model.lanes import sequences_of
 
-triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
+triton = pytest.importorskip(
+    "triton", reason="Triton is not installed; it comes with PyTorch for CUDA"
+)
 
 from model.engine import cell_triton  # noqa: E402
 
@@ -60,11 +62,20 @@ def launches() -> set[Launch]:
         for name in CELL_KERNELS:
             patch.setattr(cell_triton, name, Recorder(getattr(cell_triton, name), seen))
         p, d = FULL.projection_dim, FULL.dim
-        shapes = {"weight_ih": (4 * d, p), "weight_hh": (4 * d, p), "bias": (4 * d,), "weight_proj": (p, d)}
+        shapes = {
+            "weight_ih": (4 * d, p),
+            "weight_hh": (4 * d, p),
+            "bias": (4 * d,),
+            "weight_proj": (p, d),
+        }
         layer = {name: torch.zeros(shape) for name, shape in shapes.items()}
-        weights = cast(BiLMWeights, SimpleNamespace(options=FULL, direction=lambda direction, j: layer))
+        weights = cast(
+            BiLMWeights, SimpleNamespace(options=FULL, direction=lambda direction, j: layer)
+        )
         for dtype in (torch.float32, torch.bfloat16):
-            layout = Layout(dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16)
+            layout = Layout(
+                dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16
+            )
             direction = CudaDirection(weights, StartState.zero(FULL), 0, layout, cell_triton)
             plan = plan_direction(sequences_of([[0, 1]]), 16, Limits([16], 1, 16))
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
@@ -78,7 +89,12 @@ def compiled(launch: Launch, capability: int) -> Any:
 
     name, described = launch
     kernel = getattr(cell_triton, name)
-    signature, constants, attributes, options = {}, {}, {}, {"enable_fp_fusion": cell_triton.FP_FUSION}
+    signature, constants, attributes, options = (
+        {},
+        {},
+        {},
+        {"enable_fp_fusion": cell_triton.FP_FUSION},
+    )
     for place, (argument, kind) in enumerate(described):
         if argument.isupper():
             signature[argument], constants[argument] = "constexpr", kind
@@ -100,8 +116,15 @@ def assert_no_spills(ptx: str, capability: int, folder: Path) -> None:
 
     path = folder / "kernel.ptx"
     path.write_text(ptx)
-    command = [get_ptxas(capability).path, "-v", f"--gpu-name={sm_arch_from_capability(capability)}", str(path)]
-    said = subprocess.run([*command, "-o", str(folder / "kernel.cubin")], capture_output=True, text=True, check=True)
+    command = [
+        get_ptxas(capability).path,
+        "-v",
+        f"--gpu-name={sm_arch_from_capability(capability)}",
+        str(path),
+    ]
+    said = subprocess.run(
+        [*command, "-o", str(folder / "kernel.cubin")], capture_output=True, text=True, check=True
+    )
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", said.stderr)
     assert spills, said.stderr
     assert set(spills) == {"0"}, said.stderr
@@ -109,7 +132,9 @@ def assert_no_spills(ptx: str, capability: int, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90, 100])
-def test_kernels_compile_vectorised_and_without_spills(launches: set[Launch], capability: int, tmp_path: Path) -> None:
+def test_kernels_compile_vectorised_and_without_spills(
+    launches: set[Launch], capability: int, tmp_path: Path
+) -> None:
     for launch in sorted(launches, key=str):
         ptx = compiled(launch, capability).asm["ptx"]
         loads = re.findall(r"ld\.global\S*?\.v[248]\.\S+", ptx)

@@ -51,24 +51,32 @@ def test_the_plain_model_gives_what_their_code_gives(weights: BiLMWeights, i: in
 
 
 @pytest.mark.parametrize("width_step", [4, 50])
-def test_the_engine_gives_what_their_code_gives(weights: BiLMWeights, width_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_gives_what_their_code_gives(
+    weights: BiLMWeights, width_step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(word_vectors, "WIDTH_STEP", width_step)
     embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu"))
     rows = embedder.embed(SENTENCES, dtype="float32")
     start = 0
     for i, sentence in enumerate(SENTENCES):
-        np.testing.assert_allclose(layers(rows[start : start + len(sentence)]), GOLDEN[str(i)], atol=2e-6)
+        np.testing.assert_allclose(
+            layers(rows[start : start + len(sentence)]), GOLDEN[str(i)], atol=2e-6
+        )
         start += len(sentence)
 
 
-def test_the_device_of_gpus_gives_it_too(weights: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device_of_gpus_gives_it_too(
+    weights: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its own blocks of words and table, on the CPU: a GPU runs the same steps."""
 
     def device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> CudaDevice:
         return CudaDevice(weights, start, settings, torch.device("cpu"))
 
     monkeypatch.setattr(embedder, "_device", device)
-    model = embedder.Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", lanes=16))
+    model = embedder.Embedder(
+        weights, StartState.zero(weights.options), EngineSettings(device="cpu", lanes=16)
+    )
     rows = model.embed([SENTENCES[1]], dtype="float32")
     np.testing.assert_allclose(layers(rows), GOLDEN["1"], atol=2e-6)
 
@@ -78,7 +86,11 @@ def test_clips_bite_and_gates_matter(weights: BiLMWeights) -> None:
     clipped = np.abs(GOLDEN["1"]).max()
     assert clipped > 0.39
     for name, change in (("highway0.carry.weight", -1.0), ("highway0.carry.bias", -1.0)):
-        spoilt = BiLMWeights(weights.options, weights.tensors | {name: weights.tensors[name] * change}, weights.lexicon)
+        spoilt = BiLMWeights(
+            weights.options,
+            weights.tensors | {name: weights.tensors[name] * change},
+            weights.lexicon,
+        )
         states = bilm(spoilt, SENTENCES[1], StartState.zero(weights.options)).numpy()[1:-1]
         assert np.abs(layers(states) - GOLDEN["1"]).max() > 1e-3
 
@@ -92,7 +104,9 @@ def test_as_safetensors_and_converted(weights: BiLMWeights, tmp_path: Path) -> N
     other = dict(weights.lexicon.words) if weights.lexicon else {}
     other["cat"], other["the"] = other["the"], other["cat"]
     assert weights.lexicon is not None
-    changed = BiLMWeights(weights.options, weights.tensors, Lexicon(weights.lexicon.characters, other))
+    changed = BiLMWeights(
+        weights.options, weights.tensors, Lexicon(weights.lexicon.characters, other)
+    )
     assert changed.fingerprint != weights.fingerprint
     with pytest.raises(WeightsError, match="write safetensors"):
         weights.save_hdf5(tmp_path / "hdf5")
@@ -100,19 +114,50 @@ def test_as_safetensors_and_converted(weights: BiLMWeights, tmp_path: Path) -> N
 
 def test_such_a_model_is_to_be_converted_first() -> None:
     fsspec.filesystem("memory").put(str(FOLDER) + "/", "/manylangs/", recursive=True)
-    with pytest.raises(WeightsError, match=rf"a model of ELMoForManyLangs: .*models convert {re.escape(str(FOLDER))} FOLDER"):
+    with pytest.raises(
+        WeightsError,
+        match=rf"a model of ELMoForManyLangs: .*models convert {re.escape(str(FOLDER))} FOLDER",
+    ):
         BiLMWeights.load(str(FOLDER))
-    with pytest.raises(WeightsError, match=r"a model of ELMoForManyLangs: .*convert LOCAL_COPY FOLDER`"):
+    with pytest.raises(
+        WeightsError, match=r"a model of ELMoForManyLangs: .*convert LOCAL_COPY FOLDER`"
+    ):
         BiLMWeights.load("memory://manylangs")
 
 
 @pytest.mark.slow
-def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_store_of_such_a_model(
+    weights: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A whole job, its warm state too; sentences by text are told apart by all their characters."""
     assert main(["models", "convert", str(FOLDER), str(tmp_path / "model")]) == 0
-    (tmp_path / "in.txt").write_text(f"the cat sat\nnaïve 東京 cat {'a' * 9} {'東' * 8} {'東' * 20}\n", encoding="utf-8")
-    command = ["embed", str(tmp_path / "in.txt"), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "out")]
-    assert main([*command, "--input-format", "lines", "--dtype", "float32", "--start-state", "zero", "--shard-rows", "64"]) == 0
+    (tmp_path / "in.txt").write_text(
+        f"the cat sat\nnaïve 東京 cat {'a' * 9} {'東' * 8} {'東' * 20}\n", encoding="utf-8"
+    )
+    command = [
+        "embed",
+        str(tmp_path / "in.txt"),
+        "--model",
+        str(tmp_path / "model"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert (
+        main(
+            [
+                *command,
+                "--input-format",
+                "lines",
+                "--dtype",
+                "float32",
+                "--start-state",
+                "zero",
+                "--shard-rows",
+                "64",
+            ]
+        )
+        == 0
+    )
     store = elmo_store.open(tmp_path / "out")
     assert store.manifest.sizes.words_cut == 2  # of more than 8 characters
     assert "2 words truncated at 8 characters" in capsys.readouterr().out
@@ -124,11 +169,17 @@ def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path, capsys: p
 
 
 def test_the_usual_configuration_need_not_be_in_the_folder(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({"config_path": "../configs/cnn_50_100_512_4096_sample.json"}))
-    with pytest.raises(ModelError, match=r"state dicts lack 'convolutions\.3\.weight'|the options say"):
+    (folder / "config.json").write_text(
+        json.dumps({"config_path": "../configs/cnn_50_100_512_4096_sample.json"})
+    )
+    with pytest.raises(
+        ModelError, match=r"state dicts lack 'convolutions\.3\.weight'|the options say"
+    ):
         load_any(str(folder))  # it is found, and is not this tiny model's
     (folder / "config.json").write_text(json.dumps({"config_path": "mine.json"}))
-    with pytest.raises(OptionsError, match=r"names the configuration mine\.json, which is not in the folder"):
+    with pytest.raises(
+        OptionsError, match=r"names the configuration mine\.json, which is not in the folder"
+    ):
         load_any(str(folder))
 
 
@@ -142,7 +193,9 @@ def test_the_usual_configuration_need_not_be_in_the_folder(folder: Path) -> None
         ("encoder", {"dim": 10}, "the options say"),
     ],
 )
-def test_configurations_of_other_equations(folder: Path, part: str, change: dict[str, Any], message: str) -> None:
+def test_configurations_of_other_equations(
+    folder: Path, part: str, change: dict[str, Any], message: str
+) -> None:
     config = json.loads((folder / "tiny.json").read_text())
     config[part] |= change
     (folder / "tiny.json").write_text(json.dumps(config))
@@ -155,7 +208,9 @@ class Evil:
         return Path.touch, (Path("/tmp/elmo-store-was-here"),)
 
 
-@pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps({"a": Evil()}), pickle.dumps([1])])
+@pytest.mark.parametrize(
+    "content", [b"", b"no pickle", pickle.dumps({"a": Evil()}), pickle.dumps([1])]
+)
 def test_a_pickle_that_is_no_state_dict_runs_nothing(folder: Path, content: bytes) -> None:
     (folder / "encoder.pkl").write_bytes(content)
     with pytest.raises(WeightsError, match=r"encoder\.pkl"):

@@ -27,7 +27,9 @@ OPTIONS = BiLMOptions(
 
 
 @pytest.mark.parametrize("url", ["{}/216.zip", "memory://nlpl/216.zip"])
-def test_a_zip_is_to_be_unpacked_into_a_folder_which_is_read(tiny: BiLMWeights, tmp_path: Path, url: str) -> None:
+def test_a_zip_is_to_be_unpacked_into_a_folder_which_is_read(
+    tiny: BiLMWeights, tmp_path: Path, url: str
+) -> None:
     with pytest.raises(WeightsError, match=r"216\.zip is a zip: unpack it and name the folder"):
         load_model(url.format(tmp_path))
     tiny.save_hdf5(tmp_path / "216")  # as the NLPL repository lays one out
@@ -62,7 +64,10 @@ def test_of_a_folder_the_checkpoint_of_the_highest_step_is_read(checkpoint: Path
 
 
 def test_a_checkpoint_is_to_be_converted_first(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=rf"a checkpoint of bilm-tf's training: .*models convert {checkpoint} FOLDER"):
+    with pytest.raises(
+        WeightsError,
+        match=rf"a checkpoint of bilm-tf's training: .*models convert {checkpoint} FOLDER",
+    ):
         BiLMWeights.load(str(checkpoint))
     with pytest.raises(WeightsError, match="holds no checkpoint"):
         tf_checkpoint.latest(tmp_path / "nowhere")
@@ -73,8 +78,14 @@ def test_a_checkpoint_is_to_be_converted_first(checkpoint: Path, tmp_path: Path)
     [
         ("lm/char_embed", "char_embed"),
         ("lm/CNN_high_0/W_carry", "CNN_high_0/W_carry"),
-        ("lm/RNN_1/rnn/multi_rnn_cell/cell_0/lstm_cell/projection/kernel", "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"),
-        ("lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel", "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0"),
+        (
+            "lm/RNN_1/rnn/multi_rnn_cell/cell_0/lstm_cell/projection/kernel",
+            "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0",
+        ),
+        (
+            "lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel",
+            "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0",
+        ),
         ("lm/RNN_0/rnn/lstm_cell/bias", "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"),
     ],
 )
@@ -92,7 +103,9 @@ def test_damaged_data_is_told(checkpoint: Path) -> None:
     with pytest.raises(WeightsError, match="are cut or damaged"):
         load_any(str(checkpoint))
     data.unlink()
-    with pytest.raises(WeightsError, match=r"0 files model\.ckpt-42\.data-00000-of-… are beside it, not 1"):
+    with pytest.raises(
+        WeightsError, match=r"0 files model\.ckpt-42\.data-00000-of-… are beside it, not 1"
+    ):
         load_any(str(checkpoint))
 
 
@@ -105,7 +118,9 @@ def test_no_damage_to_the_index_is_more_than_an_error(tmp_path: Path, data: st.D
     spoilt = bytearray(index.read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         spoilt[data.draw(st.integers(0, len(spoilt) - 1))] ^= data.draw(st.integers(1, 255))
-    index.write_bytes(spoilt[: data.draw(st.integers(0, len(spoilt)))] if data.draw(st.booleans()) else spoilt)
+    index.write_bytes(
+        spoilt[: data.draw(st.integers(0, len(spoilt)))] if data.draw(st.booleans()) else spoilt
+    )
     try:
         _, found = load_any(str(folder))
     except WeightsError as error:
@@ -134,7 +149,9 @@ def test_a_number_of_more_than_64_bits_ends() -> None:
 # --- models convert -----------------------------------------------------------------------------------------------
 
 
-def test_convert_writes_a_folder_that_embeds(tiny: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_writes_a_folder_that_embeds(
+    tiny: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny.save_hdf5(tmp_path / "hdf5")
     sources: dict[str, tuple[Any, BiLMWeights]] = {
         "published": (tmp_path / "hdf5", tiny),
@@ -144,16 +161,27 @@ def test_convert_writes_a_folder_that_embeds(tiny: BiLMWeights, tmp_path: Path, 
         output = tmp_path / name
         assert main(["models", "convert", str(source), str(output)]) == 0
         assert wanted.fingerprint in capsys.readouterr().out
-        assert sorted(path.name for path in output.iterdir()) == ["options.json", "weights.safetensors"]
+        assert sorted(path.name for path in output.iterdir()) == [
+            "options.json",
+            "weights.safetensors",
+        ]
         assert BiLMWeights.load(str(output)).fingerprint == wanted.fingerprint
         assert json.loads((output / "options.json").read_text())["char_cnn"]["n_characters"] == 262
         assert main(["models", "convert", str(source), str(output)]) == 5
-        assert main(["models", "convert", str(source), str(output), "--overwrite", "--dtype", "float16"]) == 0
+        assert (
+            main(
+                ["models", "convert", str(source), str(output), "--overwrite", "--dtype", "float16"]
+            )
+            == 0
+        )
         half = BiLMWeights.load(str(output)).tensors["proj.weight"]
         assert torch.equal(half, wanted.tensors["proj.weight"].half().float())
 
 
 def test_convert_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "convert", str(tmp_path / "none"), str(tmp_path / "out")]) == 2
-    assert f"there is no folder or file {tmp_path / 'none'}; `elmo-store models` lists names" in capsys.readouterr().err
+    assert (
+        f"there is no folder or file {tmp_path / 'none'}; `elmo-store models` lists names"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()

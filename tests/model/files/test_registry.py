@@ -49,8 +49,15 @@ def memory(tiny: BiLMWeights, tmp_path: Path) -> Iterator[Any]:
 def test_random_small_is_the_same_model_everywhere() -> None:
     name, weights = load_model("random-small")
     assert name == "random-small"
-    assert (weights.options.dim, weights.options.projection_dim, weights.options.n_filters) == (1024, 128, 512)
-    assert weights.fingerprint == "sha256:2774bd08cc7bdedaf37471d9fdfcd2cbb04b8baaa70a7695c80628328d06b3d7"
+    assert (weights.options.dim, weights.options.projection_dim, weights.options.n_filters) == (
+        1024,
+        128,
+        512,
+    )
+    assert (
+        weights.fingerprint
+        == "sha256:2774bd08cc7bdedaf37471d9fdfcd2cbb04b8baaa70a7695c80628328d06b3d7"
+    )
 
 
 def test_without_a_default_model_the_error_tells_the_remedies(no_packages: Path) -> None:
@@ -58,9 +65,13 @@ def test_without_a_default_model_the_error_tells_the_remedies(no_packages: Path)
         load_model(None)
 
 
-def test_packaged_models_are_found_described_and_loaded(tiny: BiLMWeights, no_packages: Path) -> None:
+def test_packaged_models_are_found_described_and_loaded(
+    tiny: BiLMWeights, no_packages: Path
+) -> None:
     tiny.save_safetensors(no_packages / "default" / "weights.safetensors", dtype="float16")
-    (no_packages / "default" / "README.md").write_text("# The card\n\nTrained on nothing at all.\n\nMore.\n")
+    (no_packages / "default" / "README.md").write_text(
+        "# The card\n\nTrained on nothing at all.\n\nMore.\n"
+    )
     info = available_models()[0]
     assert (info.name, info.description) == ("default", "Trained on nothing at all.")
     assert info.bytes == (no_packages / "default" / "weights.safetensors").stat().st_size
@@ -85,7 +96,9 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])
-def test_a_local_folder_is_read_in_place(tiny: BiLMWeights, tmp_path: Path, cache: Path, prefix: str) -> None:
+def test_a_local_folder_is_read_in_place(
+    tiny: BiLMWeights, tmp_path: Path, cache: Path, prefix: str
+) -> None:
     tiny.save_hdf5(tmp_path / "my-model")
     name, weights = load_model(f"{prefix}{tmp_path}/my-model/")
     assert (name, weights.fingerprint) == ("my-model", tiny.fingerprint)
@@ -153,10 +166,14 @@ def test_a_download_that_breaks_leaves_nothing(
     assert load_model("memory://models/tiny")[1].fingerprint == tiny.fingerprint
 
 
-def test_published_models_by_name(tiny: BiLMWeights, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_models_by_name(
+    tiny: BiLMWeights, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shape = "2x1024_128_2048cnn_1xhighway"
     for kind, file in (("weights", "weights.hdf5"), ("options", "options.json")):
-        memory.copy(f"/models/tiny/{file}", f"/elmo/{shape}/elmo_{shape}_{kind}.{file.rsplit('.', 1)[1]}")
+        memory.copy(
+            f"/models/tiny/{file}", f"/elmo/{shape}/elmo_{shape}_{kind}.{file.rsplit('.', 1)[1]}"
+        )
     small = registry._PUBLISHED["small"]
     here = replace(small, where=small.where.replace(registry._PUBLISHED_BASE, "memory://elmo/"))
     monkeypatch.setitem(registry._PUBLISHED, "small", here)

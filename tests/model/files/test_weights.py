@@ -27,20 +27,26 @@ OPTIONS = st.builds(
     dim=st.integers(1, 9),
     n_layers=st.integers(1, 4),
     activation=st.sampled_from(["relu", "tanh"]),
-    filters=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 5)), min_size=1, max_size=4).map(tuple),
+    filters=st.lists(st.tuples(st.integers(1, 7), st.integers(1, 5)), min_size=1, max_size=4).map(
+        tuple
+    ),
     n_highway=st.integers(0, 3),
     char_embedding_dim=st.integers(1, 6),
 )
 
 
 def _same(a: BiLMWeights, b: BiLMWeights) -> bool:
-    return a.options == b.options and all(torch.equal(a.tensors[n], b.tensors[n]) for n in a.tensors | b.tensors)
+    return a.options == b.options and all(
+        torch.equal(a.tensors[n], b.tensors[n]) for n in a.tensors | b.tensors
+    )
 
 
 @pytest.mark.slow
 @examples(25)
 @given(OPTIONS, st.integers(0, 5))
-def test_any_model_round_trips_to_the_bit(tmp_path_factory: pytest.TempPathFactory, options: BiLMOptions, seed: int) -> None:
+def test_any_model_round_trips_to_the_bit(
+    tmp_path_factory: pytest.TempPathFactory, options: BiLMOptions, seed: int
+) -> None:
     folder = tmp_path_factory.mktemp("model")
     weights = random_weights(options, seed)
     weights.save_hdf5(folder)
@@ -57,7 +63,10 @@ def test_the_golden_file_is_written_back_dataset_by_dataset(
 ) -> None:
     golden_weights.save_hdf5(tmp_path)
     found: dict[str, bool] = {}
-    with h5py.File(shared_dir / "golden" / "lm_weights.hdf5") as want, h5py.File(tmp_path / "weights.hdf5") as have:
+    with (
+        h5py.File(shared_dir / "golden" / "lm_weights.hdf5") as want,
+        h5py.File(tmp_path / "weights.hdf5") as have,
+    ):
 
         def compare(name: str, item: h5py.Group | h5py.Dataset) -> None:
             if isinstance(item, h5py.Dataset):
@@ -65,7 +74,9 @@ def test_the_golden_file_is_written_back_dataset_by_dataset(
 
         want.visititems(compare)
         names: list[str] = []
-        have.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        have.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
     assert found
     assert all(found.values()), found
     assert sorted(names) == sorted(found)
@@ -81,10 +92,15 @@ def test_the_fingerprint_tells_models_apart(tiny: BiLMWeights, tiny_options: BiL
     }
     assert len(prints) == 3
     assert all(p.startswith("sha256:") and len(p) == 71 for p in prints)
-    assert BiLMWeights(tiny_options, dict(reversed(tiny.tensors.items()))).fingerprint == tiny.fingerprint
+    assert (
+        BiLMWeights(tiny_options, dict(reversed(tiny.tensors.items()))).fingerprint
+        == tiny.fingerprint
+    )
 
 
-def test_float16_is_close_half_the_size_and_another_model(tiny: BiLMWeights, tmp_path: Path) -> None:
+def test_float16_is_close_half_the_size_and_another_model(
+    tiny: BiLMWeights, tmp_path: Path
+) -> None:
     tiny.save_safetensors(tmp_path / "half.safetensors", dtype="float16")
     half = BiLMWeights.load(str(tmp_path / "half.safetensors"))
     assert half.fingerprint != tiny.fingerprint
@@ -100,15 +116,23 @@ def test_equal_models_are_equal_safetensors_files(tiny: BiLMWeights, tmp_path: P
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_a_value_that_float16_cannot_hold_is_refused_and_leaves_no_file(tiny: BiLMWeights, tmp_path: Path) -> None:
+def test_a_value_that_float16_cannot_hold_is_refused_and_leaves_no_file(
+    tiny: BiLMWeights, tmp_path: Path
+) -> None:
     tensors = {**tiny.tensors, "proj.bias": torch.full((8,), 1e6)}
     with pytest.raises(WeightsError, match=r"'proj\.bias'.*float16"):
-        BiLMWeights(tiny.options, tensors).save_safetensors(tmp_path / "x.safetensors", dtype="float16")
+        BiLMWeights(tiny.options, tensors).save_safetensors(
+            tmp_path / "x.safetensors", dtype="float16"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_filters_as_many_as_the_projection_is_wide_need_no_projection(tmp_path: Path, tiny_options: BiLMOptions) -> None:
-    options = BiLMOptions.from_dict({**tiny_options.to_dict(), "char_cnn": _filters(tiny_options, [[1, 3], [2, 5]])})
+def test_filters_as_many_as_the_projection_is_wide_need_no_projection(
+    tmp_path: Path, tiny_options: BiLMOptions
+) -> None:
+    options = BiLMOptions.from_dict(
+        {**tiny_options.to_dict(), "char_cnn": _filters(tiny_options, [[1, 3], [2, 5]])}
+    )
     random_weights(options).save_hdf5(tmp_path)
     with h5py.File(tmp_path / "weights.hdf5", "a") as file:
         del file["CNN_proj"]
@@ -170,7 +194,9 @@ def test_numbers_that_are_not_finite_are_refused(folder: Path, bad: float) -> No
         BiLMWeights.load(str(folder))
 
 
-@pytest.mark.parametrize("content", [b"", b"no such format", pickle.dumps({"a": 1}), b"\x89HDF\r\n\x1a\n" + b"\0" * 64])
+@pytest.mark.parametrize(
+    "content", [b"", b"no such format", pickle.dumps({"a": 1}), b"\x89HDF\r\n\x1a\n" + b"\0" * 64]
+)
 def test_a_file_that_is_not_hdf5_is_refused(folder: Path, content: bytes) -> None:
     (folder / "weights.hdf5").write_bytes(content)
     with pytest.raises(WeightsError, match=r"weights\.hdf5 can't be opened as HDF5"):
@@ -185,7 +211,9 @@ def test_a_file_that_is_not_safetensors_is_refused(tmp_path: Path, content: byte
         BiLMWeights.load(str(path))
 
 
-@pytest.mark.parametrize("name", ["model.pt", "token_embedder.pkl", "pytorch_model.bin", "model.ckpt"])
+@pytest.mark.parametrize(
+    "name", ["model.pt", "token_embedder.pkl", "pytorch_model.bin", "model.ckpt"]
+)
 def test_formats_that_can_hold_code_are_never_opened(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     torch.save({"x": torch.ones(1)}, path)
@@ -234,7 +262,9 @@ def test_options_in_the_metadata_can_be_wrong_too(tiny: BiLMWeights, tmp_path: P
         ({"char_embed": torch.ones(262, 5)}, "row 0"),
     ],
 )
-def test_tensors_are_checked_against_the_options(tiny: BiLMWeights, change: dict[str, torch.Tensor | None], message: str) -> None:
+def test_tensors_are_checked_against_the_options(
+    tiny: BiLMWeights, change: dict[str, torch.Tensor | None], message: str
+) -> None:
     tensors = {name: t for name, t in {**tiny.tensors, **change}.items() if t is not None}
     with pytest.raises(WeightsError, match=message):
         BiLMWeights(tiny.options, tensors)

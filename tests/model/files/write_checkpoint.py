@@ -21,9 +21,15 @@ FOLDER = Path(__file__).parent / "checkpoint"
 
 def variable_name(dataset: str) -> str:
     """The way back of `dump_weights`: name of a dataset of weights.hdf5 → name of the variable in the graph."""
-    name = dataset.replace("/RNN/", "/rnn/").replace("/MultiRNNCell/", "/multi_rnn_cell/").replace("/LSTMCell/", "/lstm_cell/")
+    name = (
+        dataset.replace("/RNN/", "/rnn/")
+        .replace("/MultiRNNCell/", "/multi_rnn_cell/")
+        .replace("/LSTMCell/", "/lstm_cell/")
+    )
     name = re.sub("/Cell([0-9]+)", r"/cell_\1", name)
-    return "lm/" + name.replace("W_P_0", "projection/kernel").replace("/W_0", "/kernel").replace("/B", "/bias")
+    return "lm/" + name.replace("W_P_0", "projection/kernel").replace("/W_0", "/kernel").replace(
+        "/B", "/bias"
+    )
 
 
 def main(published: Path) -> None:
@@ -45,10 +51,16 @@ def main(published: Path) -> None:
     values: dict[str, np.ndarray] = {}
     with h5py.File(published / "weights.hdf5") as file:
         file.visititems(
-            lambda name, item: values.update({variable_name(name): item[()]}) if isinstance(item, h5py.Dataset) else None
+            lambda name, item: (
+                values.update({variable_name(name): item[()]})
+                if isinstance(item, h5py.Dataset)
+                else None
+            )
         )
     random = np.random.default_rng(0)
-    values["lm/softmax/W"] = random.standard_normal((7, options["lstm"]["projection_dim"])).astype(np.float32)
+    values["lm/softmax/W"] = random.standard_normal((7, options["lstm"]["projection_dim"])).astype(
+        np.float32
+    )
     values["lm/softmax/b"] = random.standard_normal(7).astype(np.float32)
     for name in ("lm/char_embed", "lm/softmax/W"):
         values[f"{name}/Adagrad"] = random.standard_normal(values[name].shape).astype(np.float32)
@@ -56,10 +68,15 @@ def main(published: Path) -> None:
     values["train_perplexity"] = np.array(39.7, np.float32)
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
-        variables = [v1.get_variable(name, initializer=value, use_resource=False) for name, value in values.items()]
+        variables = [
+            v1.get_variable(name, initializer=value, use_resource=False)
+            for name, value in values.items()
+        ]
         session.run(v1.global_variables_initializer())
         os.chdir(FOLDER)
-        v1.train.Saver(variables, max_to_keep=2).save(session, "model.ckpt", global_step=42, write_meta_graph=False)
+        v1.train.Saver(variables, max_to_keep=2).save(
+            session, "model.ckpt", global_step=42, write_meta_graph=False
+        )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,18 @@ SENTENCES = [
     ["naïve", "東京", "cat", "\u3000", "Zz", "the"],
     ["a" * 60, "a" * 12, "<bos>", ""],
     ["the"],
-    ["<S>", "the", "</S>", "<oov>", "<pad>", "<bos>", "cat", "<eos>", "<bow>", "<eow>"],  # spelt, but for <bos> and <eos>
+    [
+        "<S>",
+        "the",
+        "</S>",
+        "<oov>",
+        "<pad>",
+        "<bos>",
+        "cat",
+        "<eos>",
+        "<bow>",
+        "<eow>",
+    ],  # spelt, but for <bos> and <eos>
 ]
 WORDS = ["<oov>", "<bos>", "<eos>", "<pad>", "\u3000", "the", "cat", "naïve", "a" * 8]
 CHARACTERS = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", "\u3000", *"thecasnïv東Z"]
@@ -40,7 +51,9 @@ def main() -> None:
     from elmoformanylangs.modules.embedding_layer import EmbeddingLayer  # type: ignore[import-not-found]
 
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "config.json").write_text(json.dumps({"config_path": "/somewhere/configs/tiny.json", "seed": 1, "model": "m"}))
+    (FOLDER / "config.json").write_text(
+        json.dumps({"config_path": "/somewhere/configs/tiny.json", "seed": 1, "model": "m"})
+    )
     (FOLDER / "tiny.json").write_text(json.dumps(CONFIG, indent=1))
     tables = {}
     for name, tokens in (("char", CHARACTERS), ("word", WORDS)):
@@ -48,13 +61,20 @@ def main() -> None:
         (FOLDER / f"{name}.dic").write_text("\n".join(lines) + "\n", encoding="utf-8")
         tables[name] = {token: number for number, token in enumerate(tokens)}
     torch.manual_seed(1)
-    embedders = [EmbeddingLayer(CONFIG["token_embedder"][f"{n}_dim"], tables[n], fix_emb=False) for n in ("word", "char")]  # type: ignore[index]
+    embedders = [
+        EmbeddingLayer(CONFIG["token_embedder"][f"{n}_dim"], tables[n], fix_emb=False)
+        for n in ("word", "char")
+    ]  # type: ignore[index]
     model = Model(CONFIG, *embedders).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     for part in ("token_embedder", "encoder"):
-        torch.save(getattr(model, part).state_dict(), FOLDER / f"{part}.pkl", _use_new_zipfile_serialization=False)
+        torch.save(
+            getattr(model, part).state_dict(),
+            FOLDER / f"{part}.pkl",
+            _use_new_zipfile_serialization=False,
+        )
     golden = {}
     for i, sentence in enumerate(SENTENCES):
         read, _ = read_list([sentence], CONFIG["token_embedder"]["max_characters_per_token"])  # type: ignore[index]

@@ -18,7 +18,13 @@ def block(*rows: str) -> str:
 
 def test_words_ids_and_positions(tmp_path: Path) -> None:
     text = block(
-        "# newdoc", "# sent_id = s-1", "# text = …", row("1-2", "vámonos"), row("1", "vamos"), row("2", "nos"), row("2.1", "x")
+        "# newdoc",
+        "# sent_id = s-1",
+        "# text = …",
+        row("1-2", "vámonos"),
+        row("1", "vamos"),
+        row("2", "nos"),
+        row("2.1", "x"),
     )
     text += (
         block(row("1", "a b"), row("2", "_")).rstrip("\n")
@@ -66,7 +72,10 @@ def test_a_sentence_with_a_bad_line_is_refused_whole(tmp_path: Path, bad: str, r
 
 def test_a_sentence_that_is_too_long_is_not_held(tmp_path: Path) -> None:
     rows = [row(str(i), "word") for i in range(1, 1000)]
-    found = records(write(tmp_path / "a.conll", block(*rows).encode()), settings=ReadSettings(max_line_bytes=1000))
+    found = records(
+        write(tmp_path / "a.conll", block(*rows).encode()),
+        settings=ReadSettings(max_line_bytes=1000),
+    )
     assert tokens(found) == [[]]
     assert rejects(found)[0].reason.startswith("the sentence is longer than 1000 bytes")
 
@@ -77,4 +86,6 @@ def test_the_real_treebank(shared_dir: Path) -> None:
     assert len(found) == 2077
     assert sum(map(len, tokens(found))) == 25094
     assert not rejects(found)
-    assert found[0].id == "weblog-blogspot.com_zentelligence_20040423000200_ENG_20040423_000200-0001"
+    assert (
+        found[0].id == "weblog-blogspot.com_zentelligence_20040423000200_ENG_20040423_000200-0001"
+    )

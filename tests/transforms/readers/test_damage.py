@@ -22,7 +22,10 @@ FILES: dict[str, tuple[str, ReadSettings]] = {  # name → text of a record, set
     "lines.tok": ("sentence {} of a line\n", REJECT),
     "sentences.txt": ("It is sentence {} of them.\n", REJECT),
     "paragraphs.txt": ("It is {}. And what,\nin two lines.\n\n", REJECT),
-    "wrapped.txt": ("It is {}. And it goes on. It was\nthat which nobody knew or knows, and so.\n", BY_FILE),
+    "wrapped.txt": (
+        "It is {}. And it goes on. It was\nthat which nobody knew or knows, and so.\n",
+        BY_FILE,
+    ),
     "objects.jsonl": ('{{"text": "It is {}. Yes."}}\n', REJECT),
     "objects.json": ('{{"text": "It is {}. Yes."}}\n', REJECT),
     "array.json": ('{{"text": "It is {}. Yes."}}', REJECT),
@@ -38,7 +41,9 @@ def text_of(name: str, n: int = 400, mark: bytes = b"") -> bytes:
     records = [mark.decode() + FILES[name][0].format(i) for i in range(n)]
     if name == "array.json":
         return f"[{', '.join(records)}]".encode()
-    return "".join([{"rows.csv": "text,n\n", "rows.tsv": "text\tn\n"}.get(name, ""), *records]).encode()
+    return "".join(
+        [{"rows.csv": "text,n\n", "rows.tsv": "text\tn\n"}.get(name, ""), *records]
+    ).encode()
 
 
 def read(path: Path, settings: ReadSettings, range_bytes: int) -> list[tuple[str, int, Record]]:
@@ -55,11 +60,19 @@ def read(path: Path, settings: ReadSettings, range_bytes: int) -> list[tuple[str
 
 
 def shown(found: list[tuple[str, int, Record]]) -> list[tuple[str, int, tuple[str, ...]]]:
-    return [(own_id, position, record.tokens) for own_id, position, record in found if isinstance(record, ReadSentence)]
+    return [
+        (own_id, position, record.tokens)
+        for own_id, position, record in found
+        if isinstance(record, ReadSentence)
+    ]
 
 
 def reasons(found: list[tuple[str, int, Record]]) -> list[tuple[int, str, str]]:
-    return [(position, record.reason, record.raw) for _, position, record in found if isinstance(record, Reject)]
+    return [
+        (position, record.reason, record.raw)
+        for _, position, record in found
+        if isinstance(record, Reject)
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -72,8 +85,12 @@ def test_a_byte_order_mark_within_a_file_is_read_the_same_wherever_the_file_is_c
     path = write(tmp_path / f"cut/{name}{suffix}", gzip.compress(data) if suffix else data)
     for range_bytes in (10, 150):
         found = read(path, settings, range_bytes)
-        assert shown(found) == [(one.replace(name, path.name), *rest) for one, *rest in shown(whole)]
-        assert name == "array.json" or reasons(found) == reasons(whole)  # that is no JSON from its first element on
+        assert shown(found) == [
+            (one.replace(name, path.name), *rest) for one, *rest in shown(whole)
+        ]
+        assert name == "array.json" or reasons(found) == reasons(
+            whole
+        )  # that is no JSON from its first element on
     assert len(whole) >= 40 or name == "array.json"
 
 
@@ -87,7 +104,9 @@ def test_what_comes_before_the_damage_is_kept(tmp_path: Path, name: str) -> None
         path = write(tmp_path / str(kept) / f"{name}.gz", packed[: int(len(packed) * kept)])
         *found, (own_id, position, reject) = read(path, settings, 100)
         assert len(found) > len(whole) // 3
-        assert shown(found) == [(one.replace(name, path.name), *rest) for one, *rest in shown(whole[: len(found)])]
+        assert shown(found) == [
+            (one.replace(name, path.name), *rest) for one, *rest in shown(whole[: len(found)])
+        ]
         assert isinstance(reject, Reject)
         assert "can't be read from here on: the gzip stream is cut short" in reject.reason
         assert found[-1][1] <= position <= whole[len(found)][1]
@@ -106,7 +125,13 @@ def test_a_file_of_damage_alone_is_one_reject(tmp_path: Path, name: str) -> None
 def test_row_groups_after_a_damaged_one_keep_their_places(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     values = [json.dumps(i) * 40 for i in range(900)]
-    pq.write_table(pa.table({"text": values}), path, row_group_size=300, compression="gzip", use_dictionary=False)
+    pq.write_table(
+        pa.table({"text": values}),
+        path,
+        row_group_size=300,
+        compression="gzip",
+        use_dictionary=False,
+    )
     whole = read(path, REJECT, 1)
     start = pq.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
     data = bytearray(path.read_bytes())

@@ -24,7 +24,9 @@ CONLL = b"-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n-DOCSTA
 WORD = "{0}\t{1}\t_\tNOUN\tN1\t_\t{2}\troot\t_\t_\n"
 
 
-def kept(path: Path, input_format: str = "auto", **settings: Any) -> tuple[tuple[KeptField, ...], list[Record]]:
+def kept(
+    path: Path, input_format: str = "auto", **settings: Any
+) -> tuple[tuple[KeptField, ...], list[Record]]:
     """All fields of a file by its sample, and its records as they keep them."""
     names = settings.pop("names", {})
     every, types = settings.pop("every", not names), settings.pop("types", {})
@@ -93,9 +95,14 @@ def test_all_sentences_of_a_record_keep_its_fields_and_a_misfit_refuses_it(
 ) -> None:
     monkeypatch.setattr(field_sample, "SAMPLED_RECORDS", 2)
     bad = {"doc": "c", "text": "Not. Kept.", "year": "many", "more": 1}
-    path = write(tmp_path / "a.jsonl", lines({"doc": "a", "text": "One. Two.", "year": 1}, {"doc": "b", "text": ""}, bad))
+    path = write(
+        tmp_path / "a.jsonl",
+        lines({"doc": "a", "text": "One. Two.", "year": 1}, {"doc": "b", "text": ""}, bad),
+    )
     fields, found = kept(path, id_field="doc")
-    assert fields == (KeptField("year", "year", "int64", "sentence"),)  # not its text, nor its id, nor what came late
+    assert fields == (
+        KeptField("year", "year", "int64", "sentence"),
+    )  # not its text, nor its id, nor what came late
     assert [(r.id, r.within, r.fields) for r in found if isinstance(r, ReadSentence)] == [
         ("a", 0, (1,)),
         ("a", 1, (1,)),
@@ -112,11 +119,16 @@ def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) ->
         {"tokens": ["c"], "tags": None, "spans": [7]}, {"tokens": [["d"], ["e", "f"]], "tags": [[3], [4, 5]], "spans": []},
     ))  # fmt: skip
     fields, found = kept(path, text_field="tokens")
-    assert fields == (KeptField("tags", "tags", "int64", "token"), KeptField("spans", "spans", ["int64"], "sentence"))
+    assert fields == (
+        KeptField("tags", "tags", "int64", "token"),
+        KeptField("spans", "spans", ["int64"], "sentence"),
+    )
     assert [record.fields for record in found if isinstance(record, ReadSentence)] == [
         ([1, 2], [0, 2]), ([], [1]), (None, [7]), ([3], []), ([4, 5], []),
     ]  # fmt: skip
-    late = write(tmp_path / "b.jsonl", lines({"tokens": [["d"], ["e", "f"], ["g"]], "tags": [[3], [4]]}))
+    late = write(
+        tmp_path / "b.jsonl", lines({"tokens": [["d"], ["e", "f"], ["g"]], "tags": [[3], [4]]})
+    )
     settings = ReadSettings(text_field="tokens", fields=fields[:1])
     (split,) = plan_splits([str(late)], settings=settings)
     first, short, gone = read_split(split, settings)
@@ -127,7 +139,9 @@ def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) ->
 
 
 def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", b"text,n,x,day,zip,flag\nOne.,1,,2024-01-05,007,true\n,2,1.5,,12,\n")
+    path = write(
+        tmp_path / "a.csv", b"text,n,x,day,zip,flag\nOne.,1,,2024-01-05,007,true\n,2,1.5,,12,\n"
+    )
     fields, found = kept(path)
     assert {field.name: field.type for field in fields} == {
         "n": "int64", "x": "float64", "day": "date", "zip": "string", "flag": "bool",
@@ -135,8 +149,12 @@ def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
     assert [r.fields for r in found if isinstance(r, ReadSentence)] == [
         (1, None, date(2024, 1, 5), "007", True), (2, 1.5, None, "12", None),
     ]  # fmt: skip
-    assert kept(path, names={"n": "n"}, types={"n": "string"})[0] == (KeptField("n", "n", "string", "sentence"),)
-    numbered, _ = kept(write(tmp_path / "b.tsv", b"One.\t7\n"), text_field="1", names={"2": "label"})
+    assert kept(path, names={"n": "n"}, types={"n": "string"})[0] == (
+        KeptField("n", "n", "string", "sentence"),
+    )
+    numbered, _ = kept(
+        write(tmp_path / "b.tsv", b"One.\t7\n"), text_field="1", names={"2": "label"}
+    )
     assert numbered == (KeptField("label", "2", "int64", "sentence"),)
 
 
@@ -147,7 +165,10 @@ def test_parquet_keeps_nested_values_and_times(tmp_path: Path) -> None:
     }  # fmt: skip
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     fields, found = kept(tmp_path / "a.parquet")
-    assert {field.name: field.type for field in fields} == {"info": {"a": ["int64"], "b": {"c": "string"}}, "at": "timestamp"}
+    assert {field.name: field.type for field in fields} == {
+        "info": {"a": ["int64"], "b": {"c": "string"}},
+        "at": "timestamp",
+    }
     at = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
     assert [r.fields for r in found if isinstance(r, ReadSentence)] == [
         ({"a": [1, 2], "b": {"c": "x"}}, at),
@@ -161,7 +182,10 @@ def test_parquet_keeps_nested_values_and_times(tmp_path: Path) -> None:
 def test_columns_of_conll(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", CONLL)
     fields, found = kept(path, names=NEW)
-    assert fields == (KeptField("pos", "2", "string", "token"), KeptField("ner", "4", "string", "token"))
+    assert fields == (
+        KeptField("pos", "2", "string", "token"),
+        KeptField("ner", "4", "string", "token"),
+    )
     assert [record.fields for record in found if isinstance(record, ReadSentence)] == [
         (["NNP", "VBZ"], ["I-ORG", "O"]), (["CD", "JJ"], [None, "Y"]),
     ]  # fmt: skip
@@ -174,9 +198,15 @@ def test_comments_of_conllu_belong_to_their_sentences(tmp_path: Path) -> None:
         "# global.columns = ID FORM\n# newdoc id = D\n# meta::genre = news\n# sent_id = 1\n# text = x = x\n# lemma = no\n"
         f"# newpar id = p1\n# checked\n{words}\n#genre=a b \n# text = y\n{words}\n# newdoc id = E\n{words}\n"
     )
-    fields, found = kept(write(tmp_path / "a.conllu", text.encode()), names={"text": "raw", "newdoc id": "begins"}, every=True)
+    fields, found = kept(
+        write(tmp_path / "a.conllu", text.encode()),
+        names={"text": "raw", "newdoc id": "begins"},
+        every=True,
+    )
     comments = ["raw", "begins", "meta::genre", "newpar id", "genre"]
-    assert [field.name for field in fields if field.per == "sentence"] == comments  # nor the id, nor the file's own
+    assert [
+        field.name for field in fields if field.per == "sentence"
+    ] == comments  # nor the id, nor the file's own
     assert {field.type for field in fields if field.name in comments} == {"string"}
     sentences = [record for record in found if isinstance(record, ReadSentence)]
     names = [field.name for field in fields]
@@ -184,23 +214,48 @@ def test_comments_of_conllu_belong_to_their_sentences(tmp_path: Path) -> None:
         ("x = x", "D", "news", "p1", None), ("y", None, None, None, "a b"), (None, "E", None, None, None),
     ]  # fmt: skip
     assert sentences[0].fields[names.index("lemma")] == ["_"]
-    assert [record.document for record in sentences] == [InDocument(0, 0, "D"), InDocument(1, 0, "D"), InDocument(0, 14, "E")]
+    assert [record.document for record in sentences] == [
+        InDocument(0, 0, "D"),
+        InDocument(1, 0, "D"),
+        InDocument(0, 14, "E"),
+    ]
     every, _ = kept(tmp_path / "a.conllu")
-    assert [field.name for field in every if field.per == "sentence"] == ["meta::genre", "newpar id", "genre"]
+    assert [field.name for field in every if field.per == "sentence"] == [
+        "meta::genre",
+        "newpar id",
+        "genre",
+    ]
 
 
 def test_columns_of_conllu(tmp_path: Path) -> None:
     text = (
-        "# newdoc id = D\n# sent_id = 1\n1-2\tdos\t_\t_\t_\t_\t_\t_\t_\t_\n" + WORD.format(1, "de", 2) + WORD.format(2, "os", 0)
+        "# newdoc id = D\n# sent_id = 1\n1-2\tdos\t_\t_\t_\t_\t_\t_\t_\t_\n"
+        + WORD.format(1, "de", 2)
+        + WORD.format(2, "os", 0)
     )
-    text += "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n" + WORD.format(1, "_", "_") + "\n# newdoc\n" + WORD.format(1, "x", "?")
+    text += (
+        "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+        + WORD.format(1, "_", "_")
+        + "\n# newdoc\n"
+        + WORD.format(1, "x", "?")
+    )
     path = write(tmp_path / "a.conllu", text.encode())
     fields, found = kept(path, names={"upos": "upos", "head": "head", "xpos": "tag"})
-    assert [field.type for field in fields] == ["string", "string", "string"]  # the sample has a head that is none
+    assert [field.type for field in fields] == [
+        "string",
+        "string",
+        "string",
+    ]  # the sample has a head that is none
     _, found = kept(write(tmp_path / "b.conllu", text.replace("\t?\t", "\t0\t").encode()))
-    assert [record.document for record in found] == [InDocument(0, 0, "D"), InDocument(1, 0, "D"), InDocument(0, 9)]
+    assert [record.document for record in found] == [
+        InDocument(0, 0, "D"),
+        InDocument(1, 0, "D"),
+        InDocument(0, 9),
+    ]
     names = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-    first, second, _ = (dict(zip(names, r.fields, strict=True)) for r in found if isinstance(r, ReadSentence))
+    first, second, _ = (
+        dict(zip(names, r.fields, strict=True)) for r in found if isinstance(r, ReadSentence)
+    )
     assert (first["upos"], first["head"], first["feats"]) == (["NOUN", "NOUN"], [2, 0], ["_", "_"])
     assert second["head"] == [None]
 
@@ -222,12 +277,17 @@ def test_names_that_are_refused_with_the_remedy(
     with pytest.raises(InputError, match=reason):
         kept(path, names=names, every=True)
     if "id" in record:
-        assert kept(path, names={"id": "number"}, every=True)[0] == (KeptField("number", "id", "int64", "sentence"),)
+        assert kept(path, names={"id": "number"}, every=True)[0] == (
+            KeptField("number", "id", "int64", "sentence"),
+        )
 
 
 def test_the_sample_depends_on_the_files_alone(tmp_path: Path) -> None:
     for number in range(40):
-        write(tmp_path / f"in/{number:02d}.jsonl", lines(*({"text": "One.", "n": 1 if number < 39 else 0.5} for _ in range(20))))
+        write(
+            tmp_path / f"in/{number:02d}.jsonl",
+            lines(*({"text": "One.", "n": 1 if number < 39 else 0.5} for _ in range(20))),
+        )
     found = set()
     for range_bytes in (1 << 20, 100, 37):
         splits = plan_splits([str(tmp_path / "in")], range_bytes=range_bytes)
@@ -241,7 +301,9 @@ def test_types_that_are_none(kind: Any) -> None:
         check_fields([KeptField("a", "a", kind, "sentence")])
 
 
-def test_a_task_that_is_done_is_known_by_the_fields_too_and_parts_have_their_columns(tmp_path: Path) -> None:
+def test_a_task_that_is_done_is_known_by_the_fields_too_and_parts_have_their_columns(
+    tmp_path: Path,
+) -> None:
     record = {"text": "One. Two.", "info": {"a": [1], "b": "x"}, "day": "2024-01-05"}
     path = write(tmp_path / "a.jsonl", lines(record, {"text": 7, "day": "2024-01-05"}))
     fields, _ = kept(path)

@@ -14,8 +14,33 @@ from transforms.readers import open_split
 from transforms.readers.lines import split_lines
 from transforms.stages.split import plan_splits
 
-NO_SEPARATORS = ["\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2003", "\u2028", "\u2029", "\u3000", "\r"]
-FRAGMENTS = [b"\n", b"\r\n", b"\r", b" ", b"\t", b"a", b"word", "é".encode(), b"\xff", b"\xc3", "\u2028".encode(), b"\x85", b"\0"]
+NO_SEPARATORS = [
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x85",
+    "\xa0",
+    "\u2003",
+    "\u2028",
+    "\u2029",
+    "\u3000",
+    "\r",
+]
+FRAGMENTS = [
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b"a",
+    b"word",
+    "é".encode(),
+    b"\xff",
+    b"\xc3",
+    "\u2028".encode(),
+    b"\x85",
+    b"\0",
+]
 CONTENT = st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join)
 
 
@@ -26,7 +51,9 @@ def oracle(data: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
 def test_sentence_i_is_line_i(tmp_path: Path, ending: bytes) -> None:
-    path = write(tmp_path / "a.tok", ending.join([b"The  cat\tsat .", b"", b" \t ", b"It slept ."]) + ending)
+    path = write(
+        tmp_path / "a.tok", ending.join([b"The  cat\tsat .", b"", b" \t ", b"It slept ."]) + ending
+    )
     found = records(path)
     assert tokens(found) == [["The", "cat", "sat", "."], [], [], ["It", "slept", "."]]
     assert [record.position for record in found] == [0, 1, 2, 3]
@@ -34,12 +61,19 @@ def test_sentence_i_is_line_i(tmp_path: Path, ending: bytes) -> None:
 
 
 @pytest.mark.parametrize("character", NO_SEPARATORS)
-def test_only_ascii_space_and_tab_split_tokens_and_only_line_feeds_split_lines(tmp_path: Path, character: str) -> None:
+def test_only_ascii_space_and_tab_split_tokens_and_only_line_feeds_split_lines(
+    tmp_path: Path, character: str
+) -> None:
     path = write(tmp_path / "a.tok", f"a{character}b c\nd\n".encode())
     assert tokens(records(path)) == [[f"a{character}b", "c"], ["d"]]
 
 
-@given(st.lists(st.text(st.characters(max_codepoint=0x3100, exclude_characters="\0\r"), max_size=12), max_size=12))
+@given(
+    st.lists(
+        st.text(st.characters(max_codepoint=0x3100, exclude_characters="\0\r"), max_size=12),
+        max_size=12,
+    )
+)
 def test_the_tokenizer_unicode_splits_as_allennlp_elmo_and_bilm_tf_do(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str]
 ) -> None:
@@ -50,7 +84,9 @@ def test_the_tokenizer_unicode_splits_as_allennlp_elmo_and_bilm_tf_do(
 
 
 @pytest.mark.parametrize("character", NO_SEPARATORS)
-def test_every_white_space_of_unicode_splits_tokens_where_that_is_asked_for(tmp_path: Path, character: str) -> None:
+def test_every_white_space_of_unicode_splits_tokens_where_that_is_asked_for(
+    tmp_path: Path, character: str
+) -> None:
     path = write(tmp_path / "a.tok", f"a{character}b c\n".encode())
     assert tokens(records(path, settings=ReadSettings(tokenizer="unicode"))) == [["a", "b", "c"]]
 
@@ -73,12 +109,22 @@ def test_ends_of_files(tmp_path: Path, data: bytes, expected: list[list[str]]) -
 
 
 def test_bad_lines_keep_their_place_and_say_why(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tok", b"one\nbad \xff here\nthree\nnul \0 here\nfive\n" + b"x" * 40 + b"\nseven")
+    path = write(
+        tmp_path / "a.tok",
+        b"one\nbad \xff here\nthree\nnul \0 here\nfive\n" + b"x" * 40 + b"\nseven",
+    )
     found = records(path, settings=ReadSettings(max_line_bytes=20))
     assert tokens(found) == [["one"], [], ["three"], [], ["five"], [], ["seven"]]
     assert rejects(found) == [
-        Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff here", document=InDocument(1)),
-        Reject(3, "NUL character at character 4 of the line", "nul \0 here", document=InDocument(3)),
+        Reject(
+            1,
+            "invalid UTF-8 at byte 4 of the line (0xff)",
+            "bad \\xff here",
+            document=InDocument(1),
+        ),
+        Reject(
+            3, "NUL character at character 4 of the line", "nul \0 here", document=InDocument(3)
+        ),
         Reject(5, "the line is longer than 20 bytes", "x" * 40, document=InDocument(5)),
     ]
 
@@ -91,7 +137,9 @@ def test_encoded_surrogates_are_no_utf8(tmp_path: Path) -> None:
 
 def test_tokenizer_named_for_lines_is_used(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tok", b"I don't.\n")
-    assert tokens(records(path, settings=ReadSettings(tokenizer="ptb"))) == [["I", "do", "n't", "."]]
+    assert tokens(records(path, settings=ReadSettings(tokenizer="ptb"))) == [
+        ["I", "do", "n't", "."]
+    ]
 
 
 @given(data=CONTENT, size=st.integers(1, 9), limit=st.integers(1, 12))
@@ -105,7 +153,9 @@ def test_lines_do_not_depend_on_how_chunks_fall(data: bytes, size: int, limit: i
 
 
 @given(data=CONTENT, size=st.integers(1, 40))
-def test_ranges_read_what_one_sequential_read_does(tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int) -> None:
+def test_ranges_read_what_one_sequential_read_does(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int
+) -> None:
     path = write(tmp_path_factory.mktemp("ranges") / "a.tok", data)
     settings = ReadSettings()
     whole = list(read_split(one_split(path, "lines"), settings))

@@ -18,7 +18,10 @@ def table(path: Path, columns: dict[str, pa.Array], row_group_size: int = 1000) 
 
 
 def test_strings_with_integer_ids(tmp_path: Path) -> None:
-    path = table(tmp_path / "a.parquet", {"key": pa.array([7, None, 9]), "text": pa.array(["I don't.", "b", None])})
+    path = table(
+        tmp_path / "a.parquet",
+        {"key": pa.array([7, None, 9]), "text": pa.array(["I don't.", "b", None])},
+    )
     assert records(path, settings=ReadSettings(id_field="key")) == [
         ReadSentence(("I", "do", "n't", "."), "7", 0, within=0),
         Reject(1, "id field 'key' is null, not a string or an integer", "b"),
@@ -27,7 +30,12 @@ def test_strings_with_integer_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.dictionary(pa.int32(), pa.string()))]
+    "kind",
+    [
+        pa.list_(pa.string()),
+        pa.large_list(pa.large_string()),
+        pa.list_(pa.dictionary(pa.int32(), pa.string())),
+    ],
 )
 def test_token_lists(tmp_path: Path, kind: pa.DataType) -> None:
     values = [["a", "b c"], [], None, ["a", None], ["", "a"], ["z"]]
@@ -66,7 +74,11 @@ def test_a_refused_value_beside_an_integer_id(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_splits_and_change_nothing(tmp_path: Path) -> None:
-    path = table(tmp_path / "a.parquet", {"text": pa.array([f"word {i} " * 20 for i in range(1500)])}, row_group_size=200)
+    path = table(
+        tmp_path / "a.parquet",
+        {"text": pa.array([f"word {i} " * 20 for i in range(1500)])},
+        row_group_size=200,
+    )
     whole = records(path)
     splits = plan_splits([str(path)], range_bytes=6_000)
     assert len(splits) > 2
@@ -92,17 +104,24 @@ def test_files_without_rows_or_bytes(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         (ReadSettings(), r"has no field 'text', but 'body', 'n': name one with --text-field"),
-        (ReadSettings(text_field="body", id_field="id"), r"has no field 'id', .*: name one with --id-field"),
+        (
+            ReadSettings(text_field="body", id_field="id"),
+            r"has no field 'id', .*: name one with --id-field",
+        ),
     ],
 )
-def test_fields_are_checked_before_any_work(tmp_path: Path, settings: ReadSettings, message: str) -> None:
+def test_fields_are_checked_before_any_work(
+    tmp_path: Path, settings: ReadSettings, message: str
+) -> None:
     path = table(tmp_path / "a.parquet", {"body": pa.array(["a"]), "n": pa.array([1.0])})
     with pytest.raises(InputError, match=message):
         plan_splits([str(path)], "parquet", settings)
 
 
 def test_damage_is_an_input_error(tmp_path: Path) -> None:
-    path = table(tmp_path / "a.parquet", {"text": pa.array([f"{i * 7919 % 1000003}" for i in range(50_000)])})
+    path = table(
+        tmp_path / "a.parquet", {"text": pa.array([f"{i * 7919 % 1000003}" for i in range(50_000)])}
+    )
     data = bytearray(path.read_bytes())
     with pytest.raises(InputError, match="can't be read as Parquet"):
         plan_splits([str(write(tmp_path / "cut.parquet", bytes(data[:-20])))])

@@ -26,18 +26,25 @@ WORDS = ReadSettings(tokenizer="whitespace")
 
 
 def test_csv_has_names_quotes_and_ids(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", '﻿id,text,n\r\n7,"One, two.\nThree ""x"".",1\r\n\r\n8,,2\r\n9,a b\r\n'.encode())
+    path = write(
+        tmp_path / "a.csv",
+        '﻿id,text,n\r\n7,"One, two.\nThree ""x"".",1\r\n\r\n8,,2\r\n9,a b\r\n'.encode(),
+    )
     found = records(path, settings=replace(WORDS, id_field="id"))
     assert found[:-1] == [
         ReadSentence(("One,", "two."), "7", 0, within=0),
         ReadSentence(("Three", '"x".'), "7", 0, within=1),
         ReadSentence((), "8", 1, within=0),
     ]
-    assert [(reject.position, reject.reason, reject.raw) for reject in rejects(found)] == [(2, "2 fields instead of 3", "9\ta b")]
+    assert [(reject.position, reject.reason, reject.raw) for reject in rejects(found)] == [
+        (2, "2 fields instead of 3", "9\ta b")
+    ]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "|", "\t"])
-def test_the_separator_is_the_one_under_which_the_text_field_is_there(tmp_path: Path, separator: str) -> None:
+def test_the_separator_is_the_one_under_which_the_text_field_is_there(
+    tmp_path: Path, separator: str
+) -> None:
     path = write(tmp_path / "a.csv", f"n{separator}text\n1{separator}a b\n".encode())
     assert tokens(records(path, settings=WORDS)) == [["a", "b"]]
 
@@ -45,7 +52,9 @@ def test_the_separator_is_the_one_under_which_the_text_field_is_there(tmp_path: 
 def test_tsv_has_no_quotes_and_a_number_is_a_column_of_a_file_without_names(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b'x\t"a b\ny\tc"\n')
     assert tokens(records(path, settings=replace(WORDS, text_field="2"))) == [['"a', "b"], ['c"']]
-    with pytest.raises(InputError, match="no field 'text', but 'x', '\"a b': name one with --text-field"):
+    with pytest.raises(
+        InputError, match="no field 'text', but 'x', '\"a b': name one with --text-field"
+    ):
         records(path)
 
 
@@ -69,7 +78,10 @@ def test_a_json_array_is_read_element_by_element(tmp_path: Path) -> None:
     assert tokens(found)[:2] == [["One", "here", "."], ["Two", "."]]
     assert rejects(found)[-1].reason == "not JSON from here on: parse error: premature EOF"
     broken = write(tmp_path / "c.json", json.dumps(values[:2]).encode()[:-1] + b", \xff]")
-    assert rejects(records(broken))[-1].reason == "not JSON from here on: lexical error: invalid char in json text."
+    assert (
+        rejects(records(broken))[-1].reason
+        == "not JSON from here on: lexical error: invalid char in json text."
+    )
 
 
 def test_a_json_file_may_be_json_lines(tmp_path: Path) -> None:
@@ -98,14 +110,19 @@ def test_columns_as_in_conll_2003(tmp_path: Path) -> None:
     assert tokens(found) == [["NNP", "VBZ"], []]
     assert rejects(found)[0].reason == "no column 2 in 1 (line 2 of the sentence)"
     universal = b"# sent_id = s1\n1\tGo\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
-    assert records(write(tmp_path / "b.conll", universal)) == [ReadSentence(("Go",), "s1", 0, document=InDocument(0))]
+    assert records(write(tmp_path / "b.conll", universal)) == [
+        ReadSentence(("Go",), "s1", 0, document=InDocument(0))
+    ]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "utf-8-sig"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
     text = "naïve café ünder\nzwei\n"
     path = write(tmp_path / "a.tok", text.encode(encoding))
-    assert tokens(records(path, settings=ReadSettings(encoding=encoding))) == [["naïve", "café", "ünder"], ["zwei"]]
+    assert tokens(records(path, settings=ReadSettings(encoding=encoding))) == [
+        ["naïve", "café", "ünder"],
+        ["zwei"],
+    ]
 
 
 def test_what_an_encoding_does_not_have_is_refused_by_the_line(tmp_path: Path) -> None:
@@ -123,7 +140,10 @@ def test_what_an_encoding_does_not_have_is_refused_by_the_line(tmp_path: Path) -
 def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transforms.inputs.boundaries.STEP", step)
-        found = [boundary(lambda a, b: text[a:b], place, len(text), unit) for place in range(len(text) + 2)]
+        found = [
+            boundary(lambda a, b: text[a:b], place, len(text), unit)
+            for place in range(len(text) + 2)
+        ]
     assert found == sorted(found)
     assert all(cut >= place for place, cut in enumerate(found) if place <= len(text))
     for cut in found:
@@ -138,12 +158,22 @@ def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int
 def test_a_large_file_that_cannot_be_cut_reads_as_a_plain_one(
     tmp_path: Path, kind: str, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = {"lines": "word {} here\n", "text": "It is {} here. And there.\n\n", "jsonl": '{{"text": "It is {}. So."}}\n'}[kind]
+    line = {
+        "lines": "word {} here\n",
+        "text": "It is {} here. And there.\n\n",
+        "jsonl": '{{"text": "It is {}. So."}}\n',
+    }[kind]
     data = "".join(line.format(i) for i in range(3000)).encode()
     whole = records(write(tmp_path / "plain", data), kind)
-    path = write(tmp_path / f"a{suffix}", gzip.compress(data) if suffix else data.decode().encode("utf-16"))
+    path = write(
+        tmp_path / f"a{suffix}", gzip.compress(data) if suffix else data.decode().encode("utf-16")
+    )
     read = ReadSettings(encoding="utf-8" if suffix else "utf-16")
-    for place in ("stages.split.SAMPLE_BYTES", "inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
+    for place in (
+        "stages.split.SAMPLE_BYTES",
+        "inputs.byte_source.READ_BYTES",
+        "inputs.decompress.OUTPUT_BYTES",
+    ):
         monkeypatch.setattr(f"transforms.{place}", 3000)
     (task,) = read_tasks(plan_splits([str(path)], kind, read, range_bytes=1000))
     (split,) = task.splits
@@ -172,8 +202,16 @@ CSV_TEXT = (
 )
 TABLES: dict[str, tuple[str, str, str]] = {  # name → format, text, text field
     "csv": ("csv", CSV_TEXT.replace("text\n", "text"), "text"),
-    "csv by number": ("csv", "\ufeff" + "".join(f'{i};"a; b {i}";c\n' for i in range(99)) + "1;2\n" + "x;y;z\n" * 9, "2"),
-    "tsv": ("tsv", "id\ttext\n" + "".join(f'{i}\tsome "text {i}\n' for i in range(99)) + "\n1\n", "text"),
+    "csv by number": (
+        "csv",
+        "\ufeff" + "".join(f'{i};"a; b {i}";c\n' for i in range(99)) + "1;2\n" + "x;y;z\n" * 9,
+        "2",
+    ),
+    "tsv": (
+        "tsv",
+        "id\ttext\n" + "".join(f'{i}\tsome "text {i}\n' for i in range(99)) + "\n1\n",
+        "text",
+    ),
     "json array": (
         "json",
         "\ufeff["
@@ -184,14 +222,24 @@ TABLES: dict[str, tuple[str, str, str]] = {  # name → format, text, text field
         + "]",
         "text",
     ),
-    "broken array": ("json", "[" + "".join(f'{{"text": "It is {i}."}},' for i in range(60)) + '{"text": nothing}]', "text"),
-    "lines called json": ("json", "".join(f'{{"text": "It is {i}."}}\n' for i in range(600)), "text"),
+    "broken array": (
+        "json",
+        "[" + "".join(f'{{"text": "It is {i}."}},' for i in range(60)) + '{"text": nothing}]',
+        "text",
+    ),
+    "lines called json": (
+        "json",
+        "".join(f'{{"text": "It is {i}."}}\n' for i in range(600)),
+        "text",
+    ),
     "empty": ("csv", "", "text"),
 }
 
 
 @pytest.mark.parametrize("name", list(TABLES))
-def test_a_compressed_table_reads_as_a_plain_one(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compressed_table_reads_as_a_plain_one(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, text, field = TABLES[name]
     data = text.encode("utf-8", "surrogateescape" if "\udcff" in text else "strict")
     read = ReadSettings(text_field=field, max_line_bytes=4096)

@@ -77,7 +77,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
             events.add("call", len(self.calls))
             return super().run(text, **wanted)
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         made.before_written(len(events.of("written")))
         events.add("written", text.shard)
         return Marker(text.shard)
@@ -105,10 +107,14 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     return made
 
 
-def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is_emitted_before_it_is(job: Stage) -> None:
+def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is_emitted_before_it_is(
+    job: Stage,
+) -> None:
     """No shard but the last is written before the next task's call: a worker that waited for its writes would wait for ever."""
     in_time = []
-    job.before_written = lambda n_written: in_time.append(job.events.come("call", min(n_written + 2, N_TASKS)))
+    job.before_written = lambda n_written: in_time.append(
+        job.events.come("call", min(n_written + 2, N_TASKS))
+    )
     job.run()
     assert in_time == [True] * N_TASKS
     assert sorted(job.events.of("emitted")) == list(range(N_TASKS))
@@ -127,9 +133,13 @@ def test_the_next_task_is_read_while_the_last_one_is_computed_and_no_other(job: 
         assert ahead <= 2
 
 
-def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_bounded(job: Stage) -> None:
+def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_bounded(
+    job: Stage,
+) -> None:
     emitted = []
-    job.before_call = lambda call: emitted.append(job.events.come("emitted", call - CALLS_IN_FLIGHT))
+    job.before_call = lambda call: emitted.append(
+        job.events.come("emitted", call - CALLS_IN_FLIGHT)
+    )
     job.run()
     assert emitted == [True] * N_TASKS
     in_flight = 0
@@ -156,7 +166,9 @@ def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_
     put_job(Root(tmp_path))
     written = threading.Event()
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         assert written.wait(SECONDS_AT_MOST)
         if text.shard == 1:
             raise OSError("no space left")
@@ -171,7 +183,9 @@ def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_
     assert "shard 1, writing: OSError: no space left" in made.outcome(second).errors[0]
 
 
-def test_calls_that_raise_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_raise_leave_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A runner may give the bundle of a lost device to the same process again: it must fail again, not wait for ever."""
     put_job(Root(tmp_path))
 

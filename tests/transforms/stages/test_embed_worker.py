@@ -75,7 +75,12 @@ class Engine:
         if self.fail & set(text.vocabulary):
             raise ValueError("a word that can't be")
         self.calls.append(int((text.stop - text.first).sum()))
-        return Call(self.calls[-1], dtype, self.later, self.hardware + (", 64 lanes" if self.device == "cuda" else ""))
+        return Call(
+            self.calls[-1],
+            dtype,
+            self.later,
+            self.hardware + (", 64 lanes" if self.device == "cuda" else ""),
+        )
 
 
 def put_part(root: Root, sentences: Sequence[Sequence[str]]) -> None:
@@ -179,7 +184,10 @@ def test_few_parts_are_kept_at_hand(root: Root, monkeypatch: pytest.MonkeyPatch)
         return real(self, rel)
 
     monkeypatch.setattr(Root, "get", get)
-    for at_hand, expected in ((1, ["p.parquet", "q.parquet", "p.parquet"]), (2, ["p.parquet", "q.parquet"])):
+    for at_hand, expected in (
+        (1, ["p.parquet", "q.parquet", "p.parquet"]),
+        (2, ["p.parquet", "q.parquet"]),
+    ):
         got.clear()
         read_part = part_reader(root, at_hand)
         for name in ("p", "p", "q", "p"):
@@ -187,46 +195,62 @@ def test_few_parts_are_kept_at_hand(root: Root, monkeypatch: pytest.MonkeyPatch)
         assert got == expected
 
 
-def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_shard_is_reported_and_the_others_are_written(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[int] = []
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         written.append(text.shard)
         assert plan == "plan"
         return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine(fail=["d"])
-    one, other = worker(root, engine).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)], at_once=3)
+    one, other = worker(root, engine).run(
+        [task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)], at_once=3
+    )
     assert sorted(written) == [0, 2]
     assert one.startswith("shard 1, ")
     assert "a word that can't be" in one
     assert other.startswith("shard 3, reading: ")
 
 
-def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_device_is_nobody_s(root: Root) -> None:
+def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_device_is_nobody_s(
+    root: Root,
+) -> None:
     (error,) = worker(root, Engine(later=RuntimeError("too late"))).run([task(0, 0, 2)])
     assert "shard 0, computing: RuntimeError: too late" in error
     with pytest.raises(DeviceLostError, match="gone"):
         worker(root, Engine(later=DeviceLostError("gone"))).run([task(0, 0, 2)])
 
 
-def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_marker(root, ShardMarker(0, 0, 2, (), "plan", {"run": "run"}))
     write_marker(root, ShardMarker(1, 2, 2, (), "another", {"run": "run"}))
     write_marker(root, ShardMarker(2, 4, 1, (), "plan", {"run": "an earlier one, found damaged"}))
     root.put("_shards/00003.json", b"{")
     monkeypatch.setattr(embed, "write_shard", lambda root, manifest, text, *_: Marker(text.shard))
     engine = Engine()
-    assert worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)]) == []
+    assert (
+        worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)]) == []
+    )
     assert engine.calls == [2, 1, 1]
 
 
-def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_fails_at_everything_gives_its_bundle_back(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tries: list[int] = []
     broken = True
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         tries.append(text.shard)
         if broken:
             raise PermissionError("the credentials have expired")
@@ -236,7 +260,8 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     one = worker(root, Engine())
     tasks = [task(shard, 0, 2) for shard in range(40)]
     with pytest.raises(
-        WorkerBrokenError, match=r"[3-6] consecutive shards failed on .*; last error: writing: PermissionError: the credentials"
+        WorkerBrokenError,
+        match=r"[3-6] consecutive shards failed on .*; last error: writing: PermissionError: the credentials",
     ):
         one.run(tasks)
     assert 3 <= len(tries) <= 6  # of 40: the queue is not eaten
@@ -244,11 +269,15 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     assert not one.run(tasks)  # the same process, when its storage is there again
 
 
-def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_of_one_job_come_from_one_kind_of_device(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where each worker finds out what it has, one that has something else than the first gives its work back, uncomputed."""
     said: list[str] = []
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         said.append(stats["device"])
         return Marker(text.shard)
 
@@ -260,18 +289,25 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     assert not root.exists(DEVICE)
     for shard in (0, 1):
         assert not first.run([task(shard, 0, 2)])
-    with pytest.raises(WorkerError, match=r"computes on cpu, and shards of .* come from cuda NVIDIA A100: .* --device cpu"):
+    with pytest.raises(
+        WorkerError,
+        match=r"computes on cpu, and shards of .* come from cuda NVIDIA A100: .* --device cpu",
+    ):
         second.run([task(2, 0, 2)])
     another_card = Engine()
     another_card.device, another_card.hardware = "cuda", "cuda NVIDIA H100"
-    with pytest.raises(WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"):
+    with pytest.raises(
+        WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"
+    ):
         worker(root, another_card, device="cuda").run([task(2, 0, 2)])
     assert (said, on_cpu.calls, another_card.calls) == (["cuda NVIDIA A100, 64 lanes"] * 2, [], [])
     assert not worker(root, on_cpu).run([task(2, 0, 2)])  # the job's identity says cpu
 
 
 @pytest.mark.parametrize(("device", "claims"), [("cpu", False), ("cuda", True)])
-def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.MonkeyPatch, device: str, claims: bool) -> None:
+def test_a_worker_is_as_the_job_s_settings_say(
+    root: Root, monkeypatch: pytest.MonkeyPatch, device: str, claims: bool
+) -> None:
     monkeypatch.setattr(embed, "load_engine", lambda job: Engine())
     settings = Job(root, "run", "sha256:", "", {"device": device}, writers=3)
     before = sys.getswitchinterval()
@@ -285,7 +321,9 @@ def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("at_once", "calls"), [(1, [2, 2]), (2, [4])])
-def test_the_shards_of_a_task_are_one_call(root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]) -> None:
+def test_the_shards_of_a_task_are_one_call(
+    root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]
+) -> None:
     monkeypatch.setattr(embed, "write_shard", lambda root, manifest, text, *_: Marker(text.shard))
     engine = Engine()
     worker(root, engine).run([task(0, 0, 2), task(1, 2, 2)], at_once)
@@ -314,21 +352,29 @@ def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_proces
     assert loaded == ["weights", "start state"]
 
 
-def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         if text.shard % 3:
             raise OSError("reset")
         return Marker(text.shard)
 
     monkeypatch.setattr(embed, "write_shard", write)
     errors = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
-    assert [int(re.findall(r"\d+", error)[0]) for error in errors] == [shard for shard in range(12) if shard % 3]
+    assert [int(re.findall(r"\d+", error)[0]) for error in errors] == [
+        shard for shard in range(12) if shard % 3
+    ]
     assert len(worker(root, Engine(fail=["a"])).run([task(shard, 0, 2) for shard in range(9)])) == 9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("of_an_engine", [True, False])
-def test_a_lost_device_ends_the_process_where_an_engine_starts_another(tmp_path: Path, of_an_engine: bool) -> None:
+def test_a_lost_device_ends_the_process_where_an_engine_starts_another(
+    tmp_path: Path, of_an_engine: bool
+) -> None:
     root = Root(tmp_path)
     put_job(root)
     acquire(root, Lease.of_this_process("run", local=True, patience_seconds=9.0))
@@ -346,7 +392,9 @@ except DeviceLostError:
     print("raised")
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout.strip()) == ((70, "") if of_an_engine else (0, "raised")), ran.stderr
+    assert (ran.returncode, ran.stdout.strip()) == ((70, "") if of_an_engine else (0, "raised")), (
+        ran.stderr
+    )
 
 
 def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
@@ -354,7 +402,9 @@ def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
 ) -> None:
     engine, waiting, most = Engine(), threading.Semaphore(0), []
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, stats: Any
+    ) -> Marker:
         waiting.acquire()
         return Marker(text.shard)
 
@@ -379,7 +429,9 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
 ) -> None:
     stats: dict[int, Any] = {}
 
-    def write(root: Root, manifest: Any, text: RowText, states: Any, plan: str, given: Any) -> Marker:
+    def write(
+        root: Root, manifest: Any, text: RowText, states: Any, plan: str, given: Any
+    ) -> Marker:
         stats[text.shard] = given
         assert len(states) == len(text.tokens)
         return Marker(text.shard)

@@ -24,7 +24,14 @@ from elmo_store.reading.sentences import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.examples import examples
 from tests.store.support import make_manifest
-from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, Split, TaskResult
+from transforms.inputs.records import (
+    FileIdentity,
+    ReadSettings,
+    ReadTask,
+    ScratchPart,
+    Split,
+    TaskResult,
+)
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages import plan
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
@@ -48,7 +55,9 @@ def put_manifest(root: Root, boundaries: bool = False) -> None:
     write_manifest(root, replace(manifest, boundaries=boundaries))
 
 
-def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "x", "")) -> PartGroup:
+def task(
+    root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "x", "")
+) -> PartGroup:
     table = pa.table(
         {
             "id": list(ids),
@@ -74,7 +83,13 @@ def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "
         "_work/parts/x.parquet", "_work/rejects/x.jsonl" if rejects else "",
         4, 3, 2, int(rejects), 0, len(sink.getvalue()), hashlib.sha256(sink.getvalue()).hexdigest(),
     )  # fmt: skip
-    part = PartPlan(scratch, 100, 30, ("of before", 9), PartRange(7, first_sentence=50, n_sentences=4, first_row=200, n_rows=3))
+    part = PartPlan(
+        scratch,
+        100,
+        30,
+        ("of before", 9),
+        PartRange(7, first_sentence=50, n_sentences=4, first_row=200, n_rows=3),
+    )
     return PartGroup(3, (part,), (), 1, 1)  # its sentences begin no chunk
 
 
@@ -127,32 +142,61 @@ def result(number: int, part: ScratchPart) -> TaskResult:
 
 
 def part_of(n_sentences: int, n_tokens: int) -> ScratchPart:
-    return ScratchPart("x", "", n_sentences, n_tokens, min(n_sentences, n_tokens), 0, 0, 9, "0" * 64)
+    return ScratchPart(
+        "x", "", n_sentences, n_tokens, min(n_sentences, n_tokens), 0, 0, 9, "0" * 64
+    )
 
 
-@given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 9), st.integers(1, 20), st.integers(1, 5))
-def test_groups_tile_the_parts_and_the_chunks(sizes: list[int], chunk: int, most: int, most_parts: int) -> None:
+@given(
+    st.lists(st.integers(0, 12), max_size=30),
+    st.integers(1, 9),
+    st.integers(1, 20),
+    st.integers(1, 5),
+)
+def test_groups_tile_the_parts_and_the_chunks(
+    sizes: list[int], chunk: int, most: int, most_parts: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "GROUP_SENTENCES", most)
         patch.setattr(plan, "GROUP_PARTS", most_parts)
-        parts = make_plan([result(i, part_of(n, n)) for i, n in enumerate(sizes)], shard_rows=4, boundaries=False).parts
+        parts = make_plan(
+            [result(i, part_of(n, n)) for i, n in enumerate(sizes)], shard_rows=4, boundaries=False
+        ).parts
         found = part_groups(parts, sum(sizes), chunk)
     assert [part.range.part for one in found for part in one.parts] == list(range(len(sizes)))
-    assert [c for one in found for c in range(one.first_chunk, one.stop_chunk)] == list(range(-(-(sum(sizes) + 1) // chunk)))
+    assert [c for one in found for c in range(one.first_chunk, one.stop_chunk)] == list(
+        range(-(-(sum(sizes) + 1) // chunk))
+    )
     for one in found:
         assert len(one.parts) <= most_parts
         ranges = [part.range for part in (*one.parts, *one.after)]
-        held = {s for p in ranges for s in range(p.first_sentence, p.first_sentence + p.n_sentences)}
-        needed = {s for c in range(one.first_chunk, one.stop_chunk) for s in range(c * chunk, (c + 1) * chunk) if s < sum(sizes)}
+        held = {
+            s for p in ranges for s in range(p.first_sentence, p.first_sentence + p.n_sentences)
+        }
+        needed = {
+            s
+            for c in range(one.first_chunk, one.stop_chunk)
+            for s in range(c * chunk, (c + 1) * chunk)
+            if s < sum(sizes)
+        }
         assert needed <= held
         first = one.parts[0].range.first_sentence if one.parts else 0
         assert all(first <= c * chunk for c in range(one.first_chunk, one.stop_chunk))
 
 
 @examples(25)  # each example writes a store's worth of files
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 4), st.integers(1, 9))
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=40),
+    st.integers(1, 7),
+    st.integers(1, 4),
+    st.integers(1, 9),
+)
 def test_any_parts_give_the_same_starts_and_ids(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], per_part: int, parts_of_group: int, chunk: int
+    tmp_path_factory: pytest.TempPathFactory,
+    lengths: list[int],
+    per_part: int,
+    parts_of_group: int,
+    chunk: int,
 ) -> None:
     root = Root(tmp_path_factory.mktemp("numbered"))
     parts = []
@@ -177,16 +221,29 @@ def test_any_parts_give_the_same_starts_and_ids(
         root.put(f"_work/parts/{part}.parquet", sink.getvalue())
         digest = hashlib.sha256(sink.getvalue()).hexdigest()
         nonempty = sum(n > 0 for n in own)
-        parts.append(ScratchPart(f"_work/parts/{part}.parquet", "", len(own), sum(own), nonempty, 0, 0, 9, digest))
-    corpus = make_plan([result(i, part) for i, part in enumerate(parts)], shard_rows=16, boundaries=True)
-    manifest = make_manifest(lengths=lengths, parts=[part.n_sentences for part in parts], boundaries=True, sentence_chunk=chunk)
+        parts.append(
+            ScratchPart(
+                f"_work/parts/{part}.parquet", "", len(own), sum(own), nonempty, 0, 0, 9, digest
+            )
+        )
+    corpus = make_plan(
+        [result(i, part) for i, part in enumerate(parts)], shard_rows=16, boundaries=True
+    )
+    manifest = make_manifest(
+        lengths=lengths,
+        parts=[part.n_sentences for part in parts],
+        boundaries=True,
+        sentence_chunk=chunk,
+    )
     write_manifest(root, manifest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "GROUP_PARTS", parts_of_group)
         patch.setattr(layout, "IDS_OF_TABLE", 4)
         found = part_groups(corpus.parts, len(lengths), chunk)
         bits = layout.id_bits(len(lengths))
-        root.put_json(PLAN, {"id": "p", "n_part_groups": len(found), "n_id_runs": 1 << bits, "resumed": False})
+        root.put_json(
+            PLAN, {"id": "p", "n_part_groups": len(found), "n_id_runs": 1 << bits, "resumed": False}
+        )
         for one in found:
             number_parts(one, root)
             assert read_marker(root, PartGroupMarker, one.number) is not None
@@ -194,7 +251,11 @@ def test_any_parts_give_the_same_starts_and_ids(
         assert list(runs_to_do([], root)) == list(range(1 << bits))
         for run in runs_to_do([], root):
             merged = merge_ids(run, root)
-            assert not [id_hashes(run, one.number) for one in found if root.exists(id_hashes(run, one.number))]
+            assert not [
+                id_hashes(run, one.number)
+                for one in found
+                if root.exists(id_hashes(run, one.number))
+            ]
             assert merge_ids(run, root) == merged  # a second copy of the task
         by_kind = [
             [pq.read_table(BytesIO(root.get(path_of(i)))) for i in range(1 << bits)]
@@ -204,7 +265,14 @@ def test_any_parts_give_the_same_starts_and_ids(
     starts = [0, *np.cumsum(rows).tolist()]
     entries = np.concatenate(read_sentence_chunks(root, manifest, range(-(-len(starts) // chunk))))
     assert entries[: len(starts)].tolist() == starts
-    of_ids, of_texts = hashes(f"s{i}" for i in range(len(lengths))), hash_texts([["w"] * n for n in lengths], None)
+    of_ids, of_texts = (
+        hashes(f"s{i}" for i in range(len(lengths))),
+        hash_texts([["w"] * n for n in lengths], None),
+    )
     for tables, wanted in zip(by_kind, (of_ids, of_texts), strict=True):
-        found_keys = [key for t in tables for key in zip(*(t[name].to_pylist() for name in t.column_names), strict=True)]
+        found_keys = [
+            key
+            for t in tables
+            for key in zip(*(t[name].to_pylist() for name in t.column_names), strict=True)
+        ]
         assert found_keys == sorted((high, low, i) for i, (high, low) in enumerate(wanted.tolist()))

@@ -13,7 +13,14 @@ from pipeline.jobs.embed_job import (
     SHARDS_PER_TASK,
 )
 from pipeline.runners.beam_options import UNKNOWN_WORKERS
-from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, Split, TaskResult
+from transforms.inputs.records import (
+    FileIdentity,
+    ReadSettings,
+    ReadTask,
+    ScratchPart,
+    Split,
+    TaskResult,
+)
 from transforms.stages.plan import (
     CorpusPlan,
     ShardTask,
@@ -27,25 +34,52 @@ from transforms.stages.plan import (
     shards_per_task,
 )
 
-PARTS = st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6)  # tokens of each sentence of each part
+PARTS = st.lists(
+    st.lists(st.integers(0, 7), max_size=6), max_size=6
+)  # tokens of each sentence of each part
 
 
 def result(index: int, url: str, parts: list[list[int]], n_positions: int = 0) -> TaskResult:
     """What a task comes to whose parts hold sentences of so many tokens."""
     split = Split(index, url, "lines", FileIdentity(1, "v"))
     scratch = tuple(
-        ScratchPart(f"p{index}-{k}", "", len(lengths), sum(lengths), sum(n > 0 for n in lengths), 0, 0, 9, "00")
+        ScratchPart(
+            f"p{index}-{k}",
+            "",
+            len(lengths),
+            sum(lengths),
+            sum(n > 0 for n in lengths),
+            0,
+            0,
+            9,
+            "00",
+        )
         for k, lengths in enumerate(parts)
     )
-    return TaskResult(ReadTask(index, (split,)), ReadSettings(), scratch, n_positions, n_positions // 2, "whitespace")
+    return TaskResult(
+        ReadTask(index, (split,)),
+        ReadSettings(),
+        scratch,
+        n_positions,
+        n_positions // 2,
+        "whitespace",
+    )
 
 
 def planned(parts: list[list[int]], shard_rows: int, boundaries: bool) -> CorpusPlan:
-    return make_plan([result(i, "a", [part]) for i, part in enumerate(parts)], shard_rows=shard_rows, boundaries=boundaries)
+    return make_plan(
+        [result(i, "a", [part]) for i, part in enumerate(parts)],
+        shard_rows=shard_rows,
+        boundaries=boundaries,
+    )
 
 
 def tasks_of(plan: CorpusPlan, shard_rows: int) -> list[ShardTask]:
-    return list(shard_tasks([(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, shard_rows))
+    return list(
+        shard_tasks(
+            [(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, shard_rows
+        )
+    )
 
 
 def all_rows(parts: list[list[int]], boundaries: bool) -> list[tuple[int, int, int]]:
@@ -59,7 +93,9 @@ def all_rows(parts: list[list[int]], boundaries: bool) -> list[tuple[int, int, i
 
 
 @given(PARTS, st.integers(1, 9), st.booleans())
-def test_shards_hold_every_row_exactly_once_and_in_order(parts: list[list[int]], shard_rows: int, boundaries: bool) -> None:
+def test_shards_hold_every_row_exactly_once_and_in_order(
+    parts: list[list[int]], shard_rows: int, boundaries: bool
+) -> None:
     plan = planned(parts, shard_rows, boundaries)
     expected = all_rows(parts, boundaries)
     assert plan.counts.rows == len(expected)
@@ -75,7 +111,10 @@ def test_shards_hold_every_row_exactly_once_and_in_order(parts: list[list[int]],
         for path, part in task.parts:
             assert path == f"p{part.part}-0"
             rows = sentence_rows(np.array(parts[part.part], np.int64), boundaries)
-            for index, lo, hi in zip(*cut(rows, part.first_row, task.first_row, task.first_row + task.n_rows), strict=True):
+            for index, lo, hi in zip(
+                *cut(rows, part.first_row, task.first_row, task.first_row + task.n_rows),
+                strict=True,
+            ):
                 got += [(part.part, int(index), row) for row in range(int(lo), int(hi))]
         assert len(got) == task.n_rows
         seen += got
@@ -83,11 +122,15 @@ def test_shards_hold_every_row_exactly_once_and_in_order(parts: list[list[int]],
 
 
 @given(PARTS, st.booleans())
-def test_sentences_are_numbered_as_if_counted_one_by_one(parts: list[list[int]], boundaries: bool) -> None:
+def test_sentences_are_numbered_as_if_counted_one_by_one(
+    parts: list[list[int]], boundaries: bool
+) -> None:
     plan = planned(parts, 4, boundaries)
     sentence = row = 0
     for part, lengths in zip(plan.parts, parts, strict=True):
-        starts = row_starts(sentence_rows(np.array(lengths, np.int64), boundaries), part.range.first_row)
+        starts = row_starts(
+            sentence_rows(np.array(lengths, np.int64), boundaries), part.range.first_row
+        )
         assert part.range.first_sentence == sentence
         for start, n in zip(starts, lengths, strict=True):
             assert start == row
@@ -123,13 +166,18 @@ def test_a_billion_tokens_are_work_for_a_thousand_workers_that_nobody_told_of(
     rows_at_once: int, bytes_at_once: int, n_tasks: int
 ) -> None:
     n_shards, row_bytes = -(-(10**9) // 16_384), 5 * 512 * 2
-    most = shards_per_call(16_384, row_bytes, most_rows=rows_at_once, most_bytes=bytes_at_once, most=SHARDS_PER_TASK)
+    most = shards_per_call(
+        16_384, row_bytes, most_rows=rows_at_once, most_bytes=bytes_at_once, most=SHARDS_PER_TASK
+    )
     assert -(-n_shards // shards_per_task(n_shards, most=most, workers=UNKNOWN_WORKERS)) == n_tasks
 
 
 @pytest.mark.parametrize(("row_bytes", "expected"), [(160, 4), (5120, 3), (10_240, 1), (10**9, 1)])
 def test_a_call_is_bounded_in_rows_and_in_bytes(row_bytes: int, expected: int) -> None:
-    assert shards_per_call(16_384, row_bytes, most_rows=65_536, most_bytes=256 << 20, most=32) == expected
+    assert (
+        shards_per_call(16_384, row_bytes, most_rows=65_536, most_bytes=256 << 20, most=32)
+        == expected
+    )
 
 
 def test_positions_go_on_through_the_pieces_of_a_file_and_begin_anew_in_the_next() -> None:

@@ -50,7 +50,10 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
     data = b"a b c\n\nbad \xff\n" + "ü\u2028 ".encode() + b"d" * 49 + b"\nlast one"
     task = one_task(write(tmp_path / "in/a.tok", data))
     result = tokenise_task(root, task, ReadSettings(part_sentences=3))
-    assert [part.path for part in result.parts] == [scratch_paths(task, 0)[0], scratch_paths(task, 1)[0]]
+    assert [part.path for part in result.parts] == [
+        scratch_paths(task, 0)[0],
+        scratch_paths(task, 1)[0],
+    ]
     tables = [read_part(root, part.path) for part in result.parts]
     assert all(table.schema.equals(SCRATCH_SCHEMA) for table in tables)
     assert pa.concat_tables(tables).to_pydict() == {
@@ -66,8 +69,20 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
         "tokens": [["a", "b", "c"], [], [], ["ü\u2028", "d" * 49], ["last", "one"]],
     }
     first, second = result.parts
-    assert (first.n_sentences, first.n_tokens, first.n_nonempty, first.n_rejected, first.n_words_cut) == (3, 3, 1, 1, 0)
-    assert (second.n_sentences, second.n_tokens, second.n_nonempty, second.n_rejected, second.n_words_cut) == (2, 4, 2, 0, 1)
+    assert (
+        first.n_sentences,
+        first.n_tokens,
+        first.n_nonempty,
+        first.n_rejected,
+        first.n_words_cut,
+    ) == (3, 3, 1, 1, 0)
+    assert (
+        second.n_sentences,
+        second.n_tokens,
+        second.n_nonempty,
+        second.n_rejected,
+        second.n_words_cut,
+    ) == (2, 4, 2, 0, 1)
     assert (first.rejects, second.rejects) == (scratch_paths(task, 0)[1], "")
     assert [json.loads(line) for line in root.get(first.rejects).splitlines()] == [
         {
@@ -94,7 +109,9 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
         (ReadSettings(), [5]),
     ],
 )
-def test_a_part_is_closed_when_full(tmp_path: Path, root: Root, settings: ReadSettings, sizes: list[int]) -> None:
+def test_a_part_is_closed_when_full(
+    tmp_path: Path, root: Root, settings: ReadSettings, sizes: list[int]
+) -> None:
     task = one_task(write(tmp_path / "a.tok", b"a b\n" * 5))
     assert [part.n_sentences for part in tokenise_task(root, task, settings).parts] == sizes
 
@@ -129,7 +146,9 @@ def test_done_is_not_done_again_and_the_same_bytes_come_again(tmp_path: Path, ro
     assert after == before
 
 
-def test_a_marker_counts_only_for_this_task_read_this_way_with_its_parts(tmp_path: Path, root: Root) -> None:
+def test_a_marker_counts_only_for_this_task_read_this_way_with_its_parts(
+    tmp_path: Path, root: Root
+) -> None:
     task = one_task(write(tmp_path / "a.tok", b"a b\n\xff\n" * 100))
     settings = ReadSettings()
     assert task_result(root, task, settings) is None
@@ -163,7 +182,9 @@ def test_a_damaged_input_leaves_no_marker(tmp_path: Path, root: Root) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None:
     def peak(n_lines: int) -> int:
-        task = one_task(write(tmp_path / f"{n_lines}.tok", b"the cat sat on the mat .\n" * n_lines), "lines")
+        task = one_task(
+            write(tmp_path / f"{n_lines}.tok", b"the cat sat on the mat .\n" * n_lines), "lines"
+        )
         tracemalloc.start()
         try:
             tokenise_task(root, task, ReadSettings(part_sentences=500))
@@ -177,7 +198,13 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None
 
 @pytest.mark.parametrize(
     ("mode", "processes"),
-    [("in_memory", 1), *(pytest.param(*way, marks=pytest.mark.slow) for way in (("in_memory", 2), ("multi_processing", 1)))],
+    [
+        ("in_memory", 1),
+        *(
+            pytest.param(*way, marks=pytest.mark.slow)
+            for way in (("in_memory", 2), ("multi_processing", 1))
+        ),
+    ],
 )
 def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: int) -> None:
     lines = b"".join(b"sentence %d .\n" % i if i % 7 else b"\xff\n" for i in range(200))
@@ -187,15 +214,27 @@ def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: in
     assert len(tasks) > 3
     settings = ReadSettings(part_sentences=20)
     workers = 1 if mode == "in_memory" else 2
-    flags = ["--runner=FnApiRunner", f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"]
+    flags = [
+        "--runner=FnApiRunner",
+        f"--direct_running_mode={mode}",
+        f"--direct_num_workers={workers}",
+    ]
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
-        _ = pipeline | beam.Create(tasks) | tokenise_tasks(root, settings, None, processes=processes)
+        _ = (
+            pipeline
+            | beam.Create(tasks)
+            | tokenise_tasks(root, settings, None, processes=processes)
+        )
     results = [task_result(root, task, settings) for task in tasks]
     found: list[Any] = []
     for result in results:
         assert result is not None
         for part in result.parts:
             found += read_part(root, part.path)["tokens"].to_pylist()
-    expected = [list(getattr(record, "tokens", ())) for name in (path, tmp_path / "in/b.txt") for record in records(name)]
+    expected = [
+        list(getattr(record, "tokens", ()))
+        for name in (path, tmp_path / "in/b.txt")
+        for record in records(name)
+    ]
     assert found == expected
     assert sum(part.n_rejected for result in results if result for part in result.parts) == 29
