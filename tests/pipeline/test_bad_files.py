@@ -101,6 +101,26 @@ def test_a_damaged_file_may_be_rejected_from_its_damage_on(
     assert embed(out, inputs=[str(damaged)]) == Exit.REFUSED
 
 
+DAMAGED_TEXTS = {  # name → what precedes the damage, the damage, what the message says
+    "cut.json": ('[{"text": "One."}, ', '{"text": "Tw', "the JSON array is cut short"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_TEXTS)
+def test_a_damaged_structure_ends_as_a_cut_gzip_file_does(
+    embed: Command, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, damage, message = DAMAGED_TEXTS[name]
+    path, out = tmp_path / name, tmp_path / "store"
+    path.write_text(sound + damage)
+    of_name = ("--input-format", "auto")
+    assert embed(out, *of_name, inputs=[str(path)]) == Exit.INCOMPLETE
+    assert message in capsys.readouterr().err
+    assert embed(out, *of_name, "--on-bad-file", "reject", inputs=[str(path)]) == Exit.COMPLETE
+    first, reject = elmo_store.open(str(out))
+    assert (first.tokens, reject.tokens) == (("One", "."), ())
+
+
 def test_large_files_that_cannot_be_opened_are_told_together_at_the_door(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / name).write_bytes(b"no parquet, but large" * 100)

@@ -28,7 +28,7 @@ from transforms.readers.fields import (
     holds_lists,
     sentences_of,
 )
-from transforms.readers.kept import INTEGER, fitted
+from transforms.readers.kept import INTEGER, TWICE, fitted
 from transforms.readers.parquet import parquet_names
 
 SAMPLED_FILES = 16
@@ -134,7 +134,7 @@ class _Seen:
         self, value: Any, sentences: list[list[str]] | None, *, of_document: bool, spelt: bool
     ) -> None:
         """``sentences``: of the record, their tokens, if it brings them; ``of_document``: ``value`` then has a list for each."""
-        if value is None:
+        if value is None or value is TWICE:  # the record will be a reject
             return
         self._values.append(value)
         self._spelt = self._spelt and spelt
@@ -161,7 +161,7 @@ def _token_lists(lists: Any, sentences: list[list[str]] | None) -> list[list[Any
 
 def type_of(values: Iterable[Any], spelt: bool = False, depth: int = 0) -> Any:
     """The type that takes all of ``values``, "string" if no other does; ``spelt``: text may spell every plain type."""
-    values = [value for value in values if value is not None]
+    values = [value for value in values if value is not None and value is not TWICE]
     if values and depth < MOST_DEPTH and all(isinstance(value, list) for value in values):
         return [type_of(chain.from_iterable(values), spelt, depth + 1)]
     if values and depth < MOST_DEPTH and all(isinstance(value, dict) for value in values):

@@ -22,7 +22,7 @@ from transforms.inputs.records import (
     Record,
     Reject,
 )
-from transforms.readers.kept import KeptFields
+from transforms.readers.kept import TWICE, KeptFields
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, in_wide_encoding
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
@@ -192,10 +192,12 @@ def _given_sentences(
 
 
 def _field(values: dict[str, Any], name: str, what: str) -> Any:
-    """A value. Refused if it is missing, or bytes, which stand for a string of Parquet that is not UTF-8."""
+    """A value. Refused if it is missing or there twice, or bytes, which stand for a string of Parquet that is not UTF-8."""
     if name not in values:
         raise Refused(f"{what} is missing")
     value = values[name]
+    if value is TWICE:
+        raise Refused(f"{what} is there twice")
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:

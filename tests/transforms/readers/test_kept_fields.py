@@ -138,6 +138,17 @@ def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_a_kept_name_that_an_object_has_twice_is_rejected(tmp_path: Path) -> None:
+    rows = ['{"text": "One.", "n": 1, "info": {"a": 1}}', '{"text": "Two.", "n": 2, "n": 3}']
+    rows += ['{"text": "Three.", "info": {"a": 1, "a": 2}}']
+    fields, found = kept(write(tmp_path / "a.jsonl", "\n".join(rows).encode()))
+    assert {field.name: field.type for field in fields} == {"n": "int64", "info": {"a": "int64"}}
+    assert [reject.reason for reject in rejects(found)] == [
+        "field 'n' does not fit its column (int64): the object has this name twice",
+        "field 'info' does not fit its column ({a: int64}): the object has this name twice",
+    ]
+
+
 def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.csv", b"text,n,x,day,zip,flag\nOne.,1,,2024-01-05,007,true\n,2,1.5,,12,\n"

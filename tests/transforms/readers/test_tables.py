@@ -14,6 +14,7 @@ from tests.examples import examples
 from tests.transforms.reading import read_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import (
+    DamagedInputError,
     InDocument,
     InputError,
     ReadSentence,
@@ -73,15 +74,80 @@ def test_a_json_array_is_read_element_by_element(tmp_path: Path) -> None:
     assert [(r.position, r.reason) for r in rejects(found)] == [
         (2, "the element is a number, not a JSON object"), (3, "field 'text' is missing"),
     ]  # fmt: skip
-    cut = write(tmp_path / "b.json", json.dumps(values[:2]).encode()[:-20])
-    found = records(cut)
-    assert tokens(found)[:2] == [["One", "here", "."], ["Two", "."]]
-    assert rejects(found)[-1].reason == "not JSON from here on: parse error: premature EOF"
-    broken = write(tmp_path / "c.json", json.dumps(values[:2]).encode()[:-1] + b", \xff]")
-    assert (
-        rejects(records(broken))[-1].reason
-        == "not JSON from here on: lexical error: invalid char in json text."
+
+
+def test_a_bad_element_is_one_reject_and_the_next_is_read(tmp_path: Path) -> None:
+    bad = ["nothing", '{"text": "a",}', '{"text": "\\x"}', '{"text": "\udcff"}', "1 2", ""]
+    array = '[{"text": "One."}, ' + ", ".join(bad) + ', {"text": "Two ]}, ["}]'
+    path = write(tmp_path / "a.json", array.encode("utf-8", "surrogateescape"))
+    found = records(path, settings=WORDS)
+    assert tokens(found) == [["One."], *[[]] * len(bad), ["Two", "]},", "["]]
+    assert [reject.position for reject in rejects(found)] == [1, 2, 3, 4, 5, 6]
+    assert rejects(found)[0].reason.startswith("not JSON: Expecting value")
+    assert rejects(found)[3].reason == "invalid UTF-8 at byte 10 of the element (0xff)"
+    assert [found[0].position, found[-1].position] == [0, 7]
+
+
+def test_an_array_and_json_lines_read_the_same_records(tmp_path: Path) -> None:
+    lines = [
+        '{"text": "One."}',
+        '{"text": "Two.", "s": NaN}',
+        '{"text": "T\\ud800"}',
+        "3",
+        '{"text": 1e999}',
+    ]
+    array = records(write(tmp_path / "a.json", f"[{','.join(lines)}]".encode()))
+    by_line = records(write(tmp_path / "b.jsonl", "\n".join(lines).encode()))
+    assert tokens(array) == tokens(by_line) == [["One", "."], ["Two", "."], [], [], []]
+    reasons = [reject.reason.replace("element", "line") for reject in rejects(array)]
+    assert reasons == [reject.reason for reject in rejects(by_line)]
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        ('[{"text": "a"}, {"tex', "cut short: it ends at byte 21 of the text, in element 1"),
+        ('[{"text": "a"}, {"text": "b"}', "cut short: it ends at byte 29 of the text, in element 1"),
+        ('[{"text": "a"}, {"text": "b}]', "cut short: it ends at byte 29 of the text, in element 1"),
+        ('[{"text": "a"} {"text": "b"}]', "(byte 15 of the text, element 0): no comma before the next element"),
+        ('[{"text": "a"}, {"text": ["b"}]', "(byte 29 of the text, element 1): } closes a bracket of the other kind"),
+        ('[{"text": "a"}]\n[{"text": "b"}]', "(byte 15 of the text, element 1): more follows after the array's end"),
+    ],
+)  # fmt: skip
+def test_an_array_with_wrong_brackets_is_damaged(tmp_path: Path, array: str, reason: str) -> None:
+    path = write(tmp_path / "a.json", array.encode())
+    with pytest.raises(DamagedInputError) as caught:
+        records(path)
+    assert caught.value.reason.endswith(reason)
+    *found, last = records(path, settings=ReadSettings(on_bad_file="reject"))
+    assert tokens(found) == ([] if "element 0" in reason else [["a"]])
+    assert rejects([last])[0].position == len(found)
+
+
+@examples(200)
+@given(
+    values=st.lists(
+        st.recursive(
+            st.none() | st.floats(allow_nan=False) | st.text(alphabet='ab"\\[]{},\nü'),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='a"\\]}'), inner),
+            max_leaves=10,
+        ),
+        max_size=4,
+    ),
+    step=st.integers(1, 7),
+)
+def test_elements_are_the_same_wherever_pieces_of_the_text_end(
+    tmp_path_factory: pytest.TempPathFactory, values: list[object], step: int
+) -> None:
+    path = write(
+        tmp_path_factory.mktemp("array") / "a.json", json.dumps([{"text": values}]).encode()
     )
+    wrapped = write(path.with_name("b.json"), json.dumps([[value] for value in values]).encode())
+    whole = records(path), records(wrapped)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transforms.readers.jsonl.PIECE_BYTES", step)
+        assert (records(path), records(wrapped)) == whole
+    assert len(whole[1]) == len(values)
 
 
 def test_a_json_file_may_be_json_lines(tmp_path: Path) -> None:
