@@ -20,6 +20,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Reject, Split
 from transforms.readers import ROWS
 from transforms.readers.conll import OWN_COMMENTS
+from transforms.readers.csv import csv_names
 from transforms.readers.fields import (
     NAME_SHOWN,
     NAMES_SHOWN,
@@ -35,6 +36,8 @@ SAMPLED_FILES = 16
 SAMPLED_RECORDS = 1000  # of each
 SAMPLED_CHARACTERS = 1 << 22  # of the records of each, about
 MOST_KEYS = 64  # of an object; one of more is kept as a string of JSON
+# What reads the names of a file's fields, of formats in which all records have the same.
+NAMES = {"parquet": parquet_names, "csv": csv_names, "tsv": csv_names}
 _CLASSES: Mapping[str, tuple[type, ...]] = {  # of values that are not text; the narrower type first
     "bool": (bool,), "int64": (int,), "float64": (int, float), "date": (date,), "timestamp": (date,),
 }  # fmt: skip
@@ -103,12 +106,12 @@ def _first_rows(
     storage_options: Mapping[str, Any] | None,
     wanted: Collection[str] | None,
 ) -> Iterator[RawRecord]:
-    """Records from the beginning of a file. ``wanted``: of Parquet's columns, None for all."""
+    """Records from the beginning of a file. ``wanted``: of a table's columns, None for all."""
     source = ByteSource(
         replace(file, start=0, stop=-1), storage_options, encoding=settings.encoding
     )
     if wanted is None:
-        wanted = parquet_names(source) if file.format == "parquet" else ()
+        wanted = NAMES[file.format](source, settings) if file.format in NAMES else ()
     settings = dataclasses.replace(
         settings, fields=tuple(KeptField(name, name, "string", SENTENCE) for name in wanted)
     )
