@@ -19,11 +19,10 @@ from itertools import chain
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Reject
 from transforms.readers.fields import RawRecord, asked_fields, check_names
-from transforms.readers.lines import cut_raw, in_wide_encoding, lines_of, split_lines
+from transforms.readers.lines import LONE_RETURN, cut_raw, in_wide_encoding, lines_of, split_lines
 from transforms.text.looks import SAMPLE_BYTES
 
 SEPARATORS = ",;\t|"
-LONE_RETURN = "a carriage return without a line feed: convert the line ends to LF or CRLF"
 Row = list[str] | str  # the fields, or why the row is rejected
 
 

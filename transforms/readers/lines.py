@@ -29,6 +29,7 @@ from transforms.text.sentences import Paragraph, bounded
 from transforms.text.tokenizers import Tokenizer
 
 RAW_BYTES, RAW_CHARACTERS = 2048, 500  # of a record, what a reject shows
+LONE_RETURN = "a carriage return without a line feed: convert the line ends to LF or CRLF"
 
 
 class Refused(ValueError):

@@ -43,6 +43,7 @@ from transforms.inputs.records import (
     Split,
     together,
 )
+from transforms.readers.conll import HEAD_BYTES, layout_of
 from transforms.readers.csv import check_table, is_quoted
 from transforms.readers.jsonl import is_array
 from transforms.readers.parquet import row_group_bytes
@@ -163,6 +164,8 @@ def _looked_at(
     in_text = text if in_utf8 else text.decode(settings.encoding, "replace").encode()
     if file.guessed and file.format in PLAIN_FORMATS:
         file = _by_its_looks(file, in_text, settings)
+    if file.format in ("conll", "conllu"):
+        layout_of(file.url, in_text.removeprefix(BOM_UTF8)[:HEAD_BYTES], file.format, settings)
     if file.format in ("csv", "tsv"):
         if file.guessed and file.format == "tsv" and is_quoted(in_text):
             raise InputError(

@@ -1,4 +1,4 @@
-"""CSV, TSV, JSON arrays, columns as in CoNLL-2003, encodings, blobs of large streams: what people have."""
+"""CSV, TSV, JSON arrays, encodings, blobs of large streams: what people have."""
 
 import gzip
 import json
@@ -17,7 +17,6 @@ from tests.transforms.reading import read_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import (
     DamagedInputError,
-    InDocument,
     InputError,
     ReadSentence,
     ReadSettings,
@@ -293,32 +292,6 @@ def test_elements_are_the_same_wherever_pieces_of_the_text_end(
 def test_a_json_file_may_be_json_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", b'\n{"text": "a"}\n{"text": "b"}\n')
     assert tokens(records(path)) == [[], ["a"], ["b"]]
-
-
-CONLL = b"""-DOCSTART- -X- -X- O
-
-EU NNP B-NP B-ORG
-rejects VBZ B-VP O
-
-# a comment
-1 CD O O
-short
-"""
-
-
-def test_columns_as_in_conll_2003(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.conll", CONLL)
-    assert records(path) == [
-        ReadSentence(("EU", "rejects"), "", 2, document=InDocument(0, 0)),
-        ReadSentence(("1", "short"), "", 6, document=InDocument(1, 0)),
-    ]
-    found = records(path, settings=ReadSettings(text_field="2"))
-    assert tokens(found) == [["NNP", "VBZ"], []]
-    assert rejects(found)[0].reason == "no column 2 in 1 (line 2 of the sentence)"
-    universal = b"# sent_id = s1\n1\tGo\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
-    assert records(write(tmp_path / "b.conll", universal)) == [
-        ReadSentence(("Go",), "s1", 0, document=InDocument(0))
-    ]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "utf-8-sig"])
