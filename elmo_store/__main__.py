@@ -12,7 +12,7 @@ from elmo_store.own_packages import put_ours_first
 
 # What a command may lack, by the first name of the import that failed → the extra that brings it.
 EXTRAS: Mapping[str, str] = {
-    **dict.fromkeys(("apache_beam", "torch", "nltk", "ijson"), "embed"),
+    **dict.fromkeys(("apache_beam", "torch", "nltk"), "embed"),
     "h5py": "export",
     "matplotlib": "plot",
     "prometheus_client": "metrics",

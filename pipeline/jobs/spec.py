@@ -89,7 +89,8 @@ class EmbedOptions:
     text_field: str | None = _read(
         "JSON, CSV, Parquet: field with a string, a list of tokens, or a list of such lists; a number is a column, from 1, of "
         "CSV without a row of names, or of CoNLL", metavar="NAME", formats=(*_FIELDS, "conll"),
-        unset="text; 1 in CoNLL; sentences, with doc_key as the id, in coreference files",
+        unset="text; in CoNLL 2 after a column that numbers the words, 4 in OntoNotes, otherwise 1; sentences, with doc_key as "
+        "the id, in coreference files",
     )  # fmt: skip
     id_field: str | None = _read(
         "JSON, CSV, Parquet: field with the record's id",

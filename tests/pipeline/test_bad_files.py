@@ -101,6 +101,27 @@ def test_a_damaged_file_may_be_rejected_from_its_damage_on(
     assert embed(out, inputs=[str(damaged)]) == Exit.REFUSED
 
 
+DAMAGED_TEXTS = {  # name → what precedes the damage, the damage, what the message says
+    "cut.json": ('[{"text": "One."}, ', '{"text": "Tw', "the JSON array is cut short"),
+    "open.csv": ("text\nOne.\n", '"Two.\nThree.\n', "from line 3: a quote is opened in the row"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_TEXTS)
+def test_a_damaged_structure_ends_as_a_cut_gzip_file_does(
+    embed: Command, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound, damage, message = DAMAGED_TEXTS[name]
+    path, out = tmp_path / name, tmp_path / "store"
+    path.write_text(sound + damage)
+    of_name = ("--input-format", "auto")
+    assert embed(out, *of_name, inputs=[str(path)]) == Exit.INCOMPLETE
+    assert message in capsys.readouterr().err
+    assert embed(out, *of_name, "--on-bad-file", "reject", inputs=[str(path)]) == Exit.COMPLETE
+    first, reject = elmo_store.open(str(out))
+    assert (first.tokens, reject.tokens) == (("One", "."), ())
+
+
 def test_large_files_that_cannot_be_opened_are_told_together_at_the_door(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / name).write_bytes(b"no parquet, but large" * 100)
@@ -136,6 +157,26 @@ def test_a_job_whose_records_are_mostly_refused_is_not_complete(
         release(Root(out), "run")
     assert embed(out, *jsonl, "--max-reject-rate", "0.75", inputs=[str(path)]) == Exit.COMPLETE
     assert elmo_store.open(str(out)).manifest.sizes.rejected == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"id,body\n1,Good.\n", "it has no field 'text', but 'id', 'body': name one with --text"),
+        ("id,text\r\n1,Good.\r\n".encode("utf-16"), "read it with --encoding utf-16"),
+        (b"text,text\n1,Good.\n", "2 of its fields are called 'text'"),
+    ],
+)
+def test_a_csv_file_with_other_fields_is_bad_usage_before_anything_is_written(
+    embed: Command, tmp_path: Path, data: bytes, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "a.csv", tmp_path / "store"
+    path.write_bytes(data)
+    assert embed(out, "--input-format", "auto", inputs=[str(path)]) == Exit.BAD_LOCATION
+    told = capsys.readouterr().err
+    assert f"{path}: " in told
+    assert message in told
+    assert not out.exists()
 
 
 @pytest.mark.slow

@@ -71,6 +71,14 @@ class ByteSource:
             chunks.read(len(codecs.BOM_UTF8))
         yield from chunks
 
+    def file_head(self, size: int) -> bytes:
+        """Return the first ``size`` bytes of the text of the file that the split is a range of, fewer if it has no more."""
+        filesystem, path = self._checked_file()
+        bom = codecs.BOM_UTF8
+        with input_errors(self.url, "can't be read at byte 0"):
+            head = bytes(filesystem.cat_file(path, start=0, end=size + len(bom)))
+        return head.removeprefix(bom)[:size]
+
     def _checked_file(self) -> tuple[fsspec.AbstractFileSystem, str]:
         with input_errors(self.url):
             filesystem, path = filesystem_of(self.url, self._options)

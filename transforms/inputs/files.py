@@ -21,7 +21,9 @@ from transforms.inputs.records import FileIdentity, InputError
 BY_SUFFIX = {
     ".jsonl": "jsonl", ".jsonlines": "jsonl", ".ndjson": "jsonl", ".json": "json",
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
-    ".conllu": "conllu", ".conll": "conll", ".conll03": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll",
+    ".conllu": "conllu", ".conllup": "conllu", ".conll": "conll", ".conll03": "conll", ".conllx": "conll",
+    ".gold_conll": "conll", ".auto_conll": "conll", ".v4_gold_conll": "conll", ".v4_auto_conll": "conll",
+    ".bio": "conll", ".iob": "conll", ".iob2": "conll",
     ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text",
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",

@@ -58,7 +58,8 @@ def together(errors: Sequence[InputError]) -> InputError:
 class ReadSettings:
     """How records are read and tokenised. Every field can change the bytes of the parts, so it belongs to the job's identity."""
 
-    text_field: str = ""  # field with a string or a list of tokens ("" = text); conll: the word's column, from 1 ("" = 1)
+    # Field with a string or a list of tokens ("" = text); of conll the word's column, from 1 ("" = by the file's beginning).
+    text_field: str = ""
     id_field: str = ""  # field with the record's id, "" without one
     tokenizer: str = "auto"  # a name of transforms.text.tokenizers; auto = whitespace for lines, ptb for running text
     document: str = "auto"  # of text, and whether strings of fields are any; "auto" = lines or paragraphs, as the text looks

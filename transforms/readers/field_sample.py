@@ -20,6 +20,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Reject, Split
 from transforms.readers import ROWS
 from transforms.readers.conll import OWN_COMMENTS
+from transforms.readers.csv import csv_names
 from transforms.readers.fields import (
     NAME_SHOWN,
     NAMES_SHOWN,
@@ -28,13 +29,15 @@ from transforms.readers.fields import (
     holds_lists,
     sentences_of,
 )
-from transforms.readers.kept import INTEGER, fitted
+from transforms.readers.kept import INTEGER, TWICE, fitted
 from transforms.readers.parquet import parquet_names
 
 SAMPLED_FILES = 16
 SAMPLED_RECORDS = 1000  # of each
 SAMPLED_CHARACTERS = 1 << 22  # of the records of each, about
 MOST_KEYS = 64  # of an object; one of more is kept as a string of JSON
+# What reads the names of a file's fields, of formats in which all records have the same.
+NAMES = {"parquet": parquet_names, "csv": csv_names, "tsv": csv_names}
 _CLASSES: Mapping[str, tuple[type, ...]] = {  # of values that are not text; the narrower type first
     "bool": (bool,), "int64": (int,), "float64": (int, float), "date": (date,), "timestamp": (date,),
 }  # fmt: skip
@@ -103,12 +106,12 @@ def _first_rows(
     storage_options: Mapping[str, Any] | None,
     wanted: Collection[str] | None,
 ) -> Iterator[RawRecord]:
-    """Records from the beginning of a file. ``wanted``: of Parquet's columns, None for all."""
+    """Records from the beginning of a file. ``wanted``: of a table's columns, None for all."""
     source = ByteSource(
         replace(file, start=0, stop=-1), storage_options, encoding=settings.encoding
     )
     if wanted is None:
-        wanted = parquet_names(source) if file.format == "parquet" else ()
+        wanted = NAMES[file.format](source, settings) if file.format in NAMES else ()
     settings = dataclasses.replace(
         settings, fields=tuple(KeptField(name, name, "string", SENTENCE) for name in wanted)
     )
@@ -134,7 +137,7 @@ class _Seen:
         self, value: Any, sentences: list[list[str]] | None, *, of_document: bool, spelt: bool
     ) -> None:
         """``sentences``: of the record, their tokens, if it brings them; ``of_document``: ``value`` then has a list for each."""
-        if value is None:
+        if value is None or value is TWICE:  # the record will be a reject
             return
         self._values.append(value)
         self._spelt = self._spelt and spelt
@@ -161,7 +164,7 @@ def _token_lists(lists: Any, sentences: list[list[str]] | None) -> list[list[Any
 
 def type_of(values: Iterable[Any], spelt: bool = False, depth: int = 0) -> Any:
     """The type that takes all of ``values``, "string" if no other does; ``spelt``: text may spell every plain type."""
-    values = [value for value in values if value is not None]
+    values = [value for value in values if value is not None and value is not TWICE]
     if values and depth < MOST_DEPTH and all(isinstance(value, list) for value in values):
         return [type_of(chain.from_iterable(values), spelt, depth + 1)]
     if values and depth < MOST_DEPTH and all(isinstance(value, dict) for value in values):

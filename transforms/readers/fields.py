@@ -22,8 +22,8 @@ from transforms.inputs.records import (
     Record,
     Reject,
 )
-from transforms.readers.kept import KeptFields
-from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, in_wide_encoding
+from transforms.readers.kept import TWICE, KeptFields
+from transforms.readers.lines import RAW_BYTES, Refused, cut_raw
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
@@ -75,17 +75,23 @@ def fields_of(values: Mapping[str, Any], settings: ReadSettings) -> Fields:
     return Fields(SENTENCES, settings.id_field or DOC_KEY, is_document=True)
 
 
-def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
-    """InputError unless ``names``, the fields of a file, has the text field and the id field."""
+def check_names(url: str, names: Sequence[str], fields: Fields, kept: Sequence[str] = ()) -> None:
+    """Raise InputError unless ``names``, the fields of a file, has the text field and the id field.
+
+    These and the ``kept`` fields must not be there twice: nobody could know which one is meant.
+    """
     wanted = [("--text-field", fields.text)]
     wanted += [("--id-field", fields.own_id)] if fields.own_id else []
     for option, name in wanted:
         if name not in names:
-            if wide := in_wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
-                raise InputError(url, wide)
             shown = ", ".join(repr(known[:NAME_SHOWN]) for known in names[:NAMES_SHOWN])
             shown += ", …" if len(names) > NAMES_SHOWN else ""
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
+    for name in (fields.text, fields.own_id, *kept):
+        if names.count(name) > 1:
+            raise InputError(
+                url, f"{names.count(name)} of its fields are called {name!r}: rename all but one"
+            )
 
 
 def field_records(
@@ -192,10 +198,12 @@ def _given_sentences(
 
 
 def _field(values: dict[str, Any], name: str, what: str) -> Any:
-    """A value. Refused if it is missing, or bytes, which stand for a string of Parquet that is not UTF-8."""
+    """A value. Refused if it is missing or there twice, or bytes, which stand for a string of Parquet that is not UTF-8."""
     if name not in values:
         raise Refused(f"{what} is missing")
     value = values[name]
+    if value is TWICE:
+        raise Refused(f"{what} is there twice")
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:

@@ -26,6 +26,13 @@ TIMESTAMP = re.compile(
 SHOWN_CHARACTERS = 100  # of a value in a reason
 
 
+class Twice:
+    """What stands for the value of a name that a JSON object has twice: no reader can know which one is meant."""
+
+
+TWICE = Twice()
+
+
 class KeptFields:
     """The kept fields of one record."""
 
@@ -86,7 +93,12 @@ def fitted(value: Any, kind: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: a string as it is, a date or a time in ISO 8601, others as JSON. ValueError for what is no UTF-8."""
+    """Return a value as text: a string as it is, a date or a time in ISO 8601, others as JSON.
+
+    ValueError for what is not UTF-8, and for `TWICE`.
+    """
+    if value is TWICE:
+        raise ValueError("the object has this name twice")
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, date | time):

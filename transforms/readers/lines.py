@@ -29,6 +29,7 @@ from transforms.text.sentences import Paragraph, bounded
 from transforms.text.tokenizers import Tokenizer
 
 RAW_BYTES, RAW_CHARACTERS = 2048, 500  # of a record, what a reject shows
+LONE_RETURN = "a carriage return without a line feed: convert the line ends to LF or CRLF"
 
 
 class Refused(ValueError):
@@ -70,14 +71,17 @@ def lines_of(
         yield line
 
 
-def text_of(line: bytes, max_bytes: int) -> str:
-    """The text of ``line``. Refused if it is too long, not UTF-8, or has a NUL character in it."""
+def text_of(line: bytes, max_bytes: int, what: str = "line") -> str:
+    """Return the text of ``line``. Refused if it is too long, not UTF-8, or has a NUL character in it.
+
+    ``what``: the bytes are called so in the reason.
+    """
     if len(line) > max_bytes:
-        raise Refused(f"the line is longer than {max_bytes} bytes")
+        raise Refused(f"the {what} is longer than {max_bytes} bytes")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        invalid = f"invalid UTF-8 at byte {error.start} of the line (0x{line[error.start]:02x})"
+        invalid = f"invalid UTF-8 at byte {error.start} of the {what} (0x{line[error.start]:02x})"
         raise Refused(in_wide_encoding(line) or invalid) from error
     if "\0" in text:
         wide = (
@@ -85,7 +89,7 @@ def text_of(line: bytes, max_bytes: int) -> str:
             if 3 * text.count("\0") >= len(text)
             else ""
         )
-        raise Refused(f"NUL character at character {text.index(chr(0))} of the line{wide}")
+        raise Refused(f"NUL character at character {text.index(chr(0))} of the {what}{wide}")
     return text
 
 

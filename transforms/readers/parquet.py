@@ -34,7 +34,8 @@ def parquet_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawReco
             yield RawRecord(next(positions), dict(zip(names, row, strict=True)))
 
 
-def parquet_names(source: ByteSource) -> list[str]:
+def parquet_names(source: ByteSource, settings: ReadSettings) -> list[str]:
+    """Return the names of a file's columns, with any ``settings``."""
     with source.open() as opened, _input_errors(source.url):
         return list(pq.ParquetFile(opened).schema_arrow.names)
 
@@ -52,12 +53,26 @@ def row_group_bytes(url: str, opened: Any, settings: ReadSettings) -> list[int]:
 
 
 def _fields(url: str, schema: pa.Schema, settings: ReadSettings) -> Fields:
-    """The fields to read. InputError unless ``schema`` has them."""
+    """Return the fields to read. InputError unless ``schema`` has them, and those to keep at most once."""
     fields = fields_of(
         {field.name: [] if _is_list(field.type) else None for field in schema}, settings
     )
-    check_names(url, schema.names, fields)
+    kept = [field.field for field in settings.fields]
+    check_names(url, schema.names, fields, kept)
+    for field in schema:
+        if field.name in (*fields, *kept) and (twin := _twin(field.type)):
+            raise InputError(
+                url, f"objects of the field {field.name!r} have {twin!r} twice: rename one of them"
+            )
     return fields
+
+
+def _twin(kind: pa.DataType) -> str:
+    """Return a name that objects of this type, or within it, have twice; "" if there is none."""
+    children = [kind.field(i) for i in range(kind.num_fields)]
+    names = [child.name for child in children]
+    twins = [name for name in names if names.count(name) > 1]
+    return next((name for name in (*twins, *map(_twin, (c.type for c in children))) if name), "")
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -1,8 +1,8 @@
 """Stage A, before reading: files → the splits and tasks that workers read.
 
-Large files are read in ranges, small ones in runs. The launcher looks at the first bytes of files large enough to be cut, the
-footers of large Parquet files, and the fields of one file of each format that has fields: what it reads alone does not grow with
-the number of small files. Nothing here depends on how many workers there are, so neither do the parts.
+Large files are read in ranges, small ones in runs. The launcher looks at the first bytes of files large enough to be cut and of
+up to `LOOKED_AT` tables (of Parquet files at the footers): what it reads alone does not grow with the number of small files.
+Nothing here depends on how many workers there are, so neither do the parts.
 
 A file that can't be read from its middle is one task, whatever its size. The list of the input's tasks is in the scratch area: as
 a part of the job's graph it would meet runners' limits.
@@ -43,6 +43,8 @@ from transforms.inputs.records import (
     Split,
     together,
 )
+from transforms.readers.conll import HEAD_BYTES, layout_of
+from transforms.readers.csv import check_table, is_quoted
 from transforms.readers.jsonl import is_array
 from transforms.readers.parquet import row_group_bytes
 from transforms.runtime.work import TASK_LIST
@@ -51,7 +53,14 @@ from transforms.text.looks import SAMPLE_BYTES, begins_json_object, is_sentence_
 RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to keep all cores busy
 TASK_BYTES = 8 * MIB  # small files that are read as one task, together at most …
 TASK_FILES = 256  # … and at most so many
-LOOKED_AT = 256  # plain text files of any size whose beginnings are looked at, a request each
+LOOKED_AT = (
+    256  # plain text files, and tables, of any size whose beginnings are looked at, a request each
+)
+TABLES = (
+    "csv",
+    "tsv",
+    "parquet",
+)  # formats whose files begin, or end, with the names of their fields
 _IO_THREADS = 16
 StorageOptions = Mapping[str, Any] | None
 _log = logging.getLogger(__name__)
@@ -87,13 +96,16 @@ def plan_splits(
         if file.identity.size > range_bytes or file.index == first_parquet
     }
     plain = {file.index for file in files if auto and file.format in PLAIN_FORMATS}
+    tables = {file.index for file in files if file.format in TABLES}
 
     errors: dict[int, InputError] = {}
 
     def pieces(number: int) -> list[Split]:
         cut_at = 0 if is_read_whole(files[number].url) else range_bytes
         try:
-            return list(_looked_at(files[number], settings, cut_at, storage_options))
+            found = list(_looked_at(files[number], settings, cut_at, storage_options))
+            is_whole = files[number].format == "parquet" and number not in large
+            return [files[number]] if is_whole else found
         except InputError as error:
             if isinstance(error, DamagedInputError) and (
                 number not in large or settings.on_bad_file == "reject"
@@ -102,7 +114,9 @@ def plan_splits(
             errors[number] = error
             return []
 
-    looked_at = sorted(large | (plain if len(plain) <= LOOKED_AT else set()))
+    if len(tables) > LOOKED_AT:
+        tables = {kinds.index(kind) for kind in TABLES if kind in kinds}
+    looked_at = sorted(large | tables | (plain if len(plain) <= LOOKED_AT else set()))
     with ThreadPoolExecutor(_IO_THREADS) as pool:
         found = dict(zip(looked_at, pool.map(pieces, looked_at), strict=True))
     if errors:
@@ -147,10 +161,19 @@ def _looked_at(
     compression = checked_compression(file.url, head)
     in_utf8 = settings.encoding in UTF8
     text = _beginning(compression, head)
+    in_text = text if in_utf8 else text.decode(settings.encoding, "replace").encode()
     if file.guessed and file.format in PLAIN_FORMATS:
-        file = _by_its_looks(
-            file, text if in_utf8 else text.decode(settings.encoding, "replace").encode(), settings
-        )
+        file = _by_its_looks(file, in_text, settings)
+    if file.format in ("conll", "conllu"):
+        layout_of(file.url, in_text.removeprefix(BOM_UTF8)[:HEAD_BYTES], file.format, settings)
+    if file.format in ("csv", "tsv"):
+        if file.guessed and file.format == "tsv" and is_quoted(in_text):
+            raise InputError(
+                file.url,
+                "its fields are in quotes as in CSV: read it with --input-format csv (or with "
+                "--input-format tsv if the quotes belong to the text)",
+            )
+        check_table(file.url, file.format, in_text, settings)
     if file.format == "json" and not compression and in_utf8 and not is_array(head):
         file = replace(file, format="jsonl")
     # In CSV and JSON arrays, where a record begins is known only after reading all before it.

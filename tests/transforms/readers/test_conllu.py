@@ -70,6 +70,13 @@ def test_a_sentence_with_a_bad_line_is_refused_whole(tmp_path: Path, bad: str, r
     assert reject.raw.startswith("# sent_id = b\n")
 
 
+def test_an_id_that_is_there_twice_rejects_the_sentence(tmp_path: Path) -> None:
+    text = block("# sent_id = a", "# sent_id = b", row("1", "x")) + block(row("1", "y"))
+    found = records(write(tmp_path / "a.conllu", text.encode()))
+    assert tokens(found) == [[], ["y"]]
+    assert rejects(found)[0].reason == "sent_id is there twice (line 2 of the sentence)"
+
+
 def test_a_sentence_that_is_too_long_is_not_held(tmp_path: Path) -> None:
     rows = [row(str(i), "word") for i in range(1, 1000)]
     found = records(

@@ -167,3 +167,24 @@ def test_any_line_is_one_record_and_ranges_change_nothing(
         reject.reason for reject in rejects(whole)
     ]
     assert one_split(path).format == "jsonl"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_name_that_an_object_has_twice_is_rejected_where_it_is_read(
+    tmp_path: Path, name: str
+) -> None:
+    lines = [
+        '{"text": "One.", "text": "Two."}',
+        '{"id": "a", "text": "Three.", "id": "b"}',
+        '{"id": "c", "text": "Four.", "n": 1, "n": {"m": 1, "m": 2}}',
+    ]
+    text = f"[{','.join(lines)}]" if name == "a.json" else "\n".join(lines)
+    found = records(write(tmp_path / name, text.encode()), settings=ReadSettings(id_field="id"))
+    assert tokens(found) == [[], [], ["Four", "."]]
+    assert [reject.reason for reject in rejects(found)] == [
+        "id field 'id' is missing",
+        "id field 'id' is there twice",
+    ]
+    (first, *_) = records(tmp_path / name)
+    assert isinstance(first, Reject)
+    assert first.reason == "field 'text' is there twice"

@@ -138,6 +138,40 @@ def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) ->
     ]  # fmt: skip
 
 
+def test_a_kept_name_that_an_object_has_twice_is_rejected(tmp_path: Path) -> None:
+    rows = ['{"text": "One.", "n": 1, "info": {"a": 1}}', '{"text": "Two.", "n": 2, "n": 3}']
+    rows += ['{"text": "Three.", "info": {"a": 1, "a": 2}}']
+    fields, found = kept(write(tmp_path / "a.jsonl", "\n".join(rows).encode()))
+    assert {field.name: field.type for field in fields} == {"n": "int64", "info": {"a": "int64"}}
+    assert [reject.reason for reject in rejects(found)] == [
+        "field 'n' does not fit its column (int64): the object has this name twice",
+        "field 'info' does not fit its column ({a: int64}): the object has this name twice",
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+@pytest.mark.parametrize("names", [{}, {"n": "n"}])
+def test_a_kept_field_must_not_be_there_twice(
+    tmp_path: Path, name: str, names: dict[str, str]
+) -> None:
+    if name == "a.parquet":
+        table = pa.table([pa.array([value]) for value in "abc"], names=["text", "n", "n"])
+        pq.write_table(table, tmp_path / name)
+    else:
+        text = "text,n,n\na,b,c\n".replace(",", "," if name == "a.csv" else "\t")
+        write(tmp_path / name, text.encode())
+    with pytest.raises(InputError, match="2 of its fields are called 'n': rename all but one"):
+        kept(tmp_path / name, names=names)
+
+
+def test_a_kept_parquet_object_must_not_have_a_name_twice(tmp_path: Path) -> None:
+    twins = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    columns = [pa.array(["x"]), pa.ListArray.from_arrays([0, 1], twins)]
+    pq.write_table(pa.table(columns, names=["text", "n"]), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="objects of the field 'n' have 'a' twice"):
+        kept(tmp_path / "a.parquet")
+
+
 def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.csv", b"text,n,x,day,zip,flag\nOne.,1,,2024-01-05,007,true\n,2,1.5,,12,\n"
