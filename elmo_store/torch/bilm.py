@@ -15,6 +15,7 @@ from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import quantized
+from elmo_store.reading.index import resolve_numbers
 from elmo_store.reading.rows import Readable
 from elmo_store.torch.characters import tokens_of_ids
 from elmo_store.torch.mix import layers_of_states
@@ -183,13 +184,13 @@ class BiLM(nn.Module):
                     "[B, timesteps, 50] of batch_to_ids"
                 )
             if array.ndim == 1:
-                return self._padded(self._of_numbers(array.tolist()))
+                return self._padded(self._of_numbers(array))
             *lead, timesteps, characters = array.shape
             texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
             return self._padded(self.of_texts(texts), tuple(lead), timesteps + 2 * self.boundaries)
         items: Sequence[Any] = inputs
-        if all(isinstance(item, int | np.integer) for item in items):
-            return self._padded(self._of_numbers([int(item) for item in items]))
+        if all(isinstance(item, int | np.integer) and type(item) is not bool for item in items):
+            return self._padded(self._of_numbers(items))
         if isinstance(inputs, str) or any(
             isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items
         ):
@@ -222,15 +223,19 @@ class BiLM(nn.Module):
         rows_of |= dict(zip(missing, computed, strict=True))
         return [rows_of.get(tuple(text), self._no_rows) for text in texts]
 
-    def _of_numbers(self, numbers: list[int]) -> list[Array]:
+    def _of_numbers(self, index: Sequence[int] | npt.NDArray[Any]) -> list[Array]:
+        if self._store is None:
+            if len(index):
+                raise TypeError("sentence numbers are of a store, and there is none: pass tokens")
+            return []
+        n_sentences = len(self._store)
+        numbers = list(resolve_numbers(index, n_sentences, "sentence", self._store.url))
         read = self._read(sorted(set(numbers)))
         return [read[number] for number in numbers]
 
     def _read(self, numbers: list[int]) -> dict[int, Array]:
         """Rows of each sentence [n_rows, 2L+1, p], all read at once."""
         if self._store is None:
-            if numbers:
-                raise TypeError("sentence numbers are of a store, and there is none: give tokens")
             return {}
         return {sentence.index: rows for sentence, rows in self._store.read_sentences(numbers)}
 
