@@ -30,7 +30,7 @@ from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
 from elmo_store.reading.index import Index, resolve_index, resolve_number, resolve_numbers
 from elmo_store.reading.row_readers import Job, Stored, all_states, copied
-from elmo_store.reading.sentences import Int64, SentenceRecord, Starts
+from elmo_store.reading.sentences import Int64, SentenceRecord, Starts, check_row_count
 
 Span = tuple[int, int]  # first row, and the row after the last
 Spans = Int64 | Sequence[Span]  # [n, 2]
@@ -445,6 +445,8 @@ class Readable(ABC):
             raise SentenceNotFoundError(
                 f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}"
             )
+        if text is not None:
+            self.check_row_count(found, len(words(text)))
         return Sentence(self, found, self.span(found))
 
     def sentence_at(self, row: int | np.integer[Any]) -> Sentence:
@@ -511,6 +513,11 @@ class Readable(ABC):
     def all_places(self) -> range:
         """The places of all states."""
         return all_states(len(self.states))
+
+    def check_row_count(self, number: int, n_tokens: int) -> None:
+        """Raise ShardCorruptError unless a sentence of ``n_tokens`` tokens has as many rows as these ask for."""
+        span = self.span(number)
+        check_row_count(self.url, number, span, n_tokens, boundaries=self.boundaries)
 
     def without_boundaries(self, span: Span) -> Span:
         """A sentence's rows without those of BOS and EOS, where the store has them."""

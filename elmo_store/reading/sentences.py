@@ -5,7 +5,7 @@ columns of a row group that are asked for. What was read stays in memory up to a
 """
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -122,6 +122,12 @@ class Starts:
             )
         return spans
 
+    def loaded_span(self, number: int) -> tuple[int, int] | None:
+        """Return `span` of a sentence if it is in memory, otherwise None."""
+        starts, _ = self._held
+        first, stop = starts[number], starts[number + 1]
+        return (first - 1, stop - 1) if 0 < first <= stop <= self._most else None
+
     def _looked_up(self, held: memoryview, wanted: Int64) -> tuple[Int64, Int64]:
         """Spans [n, 2] by what is held, and the places of those that can't be."""
         starts, spans = np.frombuffer(held, np.int64), np.empty((len(wanted), 2), np.int64)
@@ -152,6 +158,31 @@ class Starts:
         if isinstance(numbers, range):
             return np.arange(numbers.start, numbers.stop, numbers.step)
         return numbers
+
+
+def check_row_count(
+    where: str, number: int, span: tuple[int, int], n_tokens: int, *, boundaries: bool
+) -> None:
+    """Raise ShardCorruptError unless a sentence has as many rows as its tokens ask for.
+
+    ``sentence_start`` says where rows begin, and the parts say how many tokens there are. The first has no
+    checksum of its own, so readers compare the two wherever they know both.
+
+    Args:
+        where: the store, for errors.
+        number: the sentence.
+        span: its first row and the row after its last.
+        n_tokens: how many tokens it has.
+        boundaries: whether BOS and EOS have rows.
+    """
+    first, stop = span
+    n_rows = n_tokens + 2 if boundaries and n_tokens else n_tokens
+    if stop - first != n_rows:
+        tokens = f"{n_tokens} token{'' if n_tokens == 1 else 's'}"
+        raise ShardCorruptError(
+            f"{where}: sentence {number} has {tokens}, but rows {first} … {stop}: an object of "
+            f"{layout.ZARR}/sentence_start or of {layout.SENTENCES} is damaged; verify the store, which names it"
+        )
 
 
 def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
@@ -327,14 +358,25 @@ class SentenceTable:
             | dict(zip(TEXT_COLUMNS, own[place], strict=True))
             for own, place in zip(facts, places, strict=True)
         ]
+        self._check_row_counts(wanted, (value["n_tokens"] for value in values))
         return list(map(self._record, wanted.tolist(), values))
 
     def texts(self, numbers: Index) -> tuple[list[str], list[tuple[str, ...]]]:
         """Id and tokens of each of these sentences; nothing else is read."""
-        groups, places = self._located(self.starts.numbers(numbers))
+        wanted = self.starts.numbers(numbers)
+        groups, places = self._located(wanted)
         texts = self._kept.get_all(groups, lambda missing: self._read_texts(missing, TEXT_COLUMNS))
         pairs = [own[place] for own, place in zip(texts, places, strict=True)]
+        self._check_row_counts(wanted, (len(own[1]) for own in pairs))
         return [own[0] for own in pairs], [own[1] for own in pairs]
+
+    def _check_row_counts(self, numbers: Int64, n_tokens: Iterable[int]) -> None:
+        """Compare counts of tokens with the rows that are in memory: nothing is fetched for the comparison."""
+        where, boundaries = str(self._root), self._manifest.boundaries
+        for number, count in zip(numbers.tolist(), n_tokens, strict=True):
+            span = self.starts.loaded_span(number)
+            if span is not None:
+                check_row_count(where, number, span, count, boundaries=boundaries)
 
     def columns(self, numbers: Index, names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
@@ -352,7 +394,11 @@ class SentenceTable:
         starts = dict(zip(groups, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
         taken = [starts[group] + place for group, place in zip(of_sentences, places, strict=True)]
         table = pa.concat_tables(tables)
-        return table if taken == list(range(len(table))) else table.take(taken)
+        if taken != list(range(len(table))):
+            table = table.take(taken)
+        if "n_tokens" in names:
+            self._check_row_counts(wanted, table["n_tokens"].to_pylist())
+        return table
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -218,8 +218,12 @@ class BiLM(nn.Module):
             if self._live and missing
             else []
         )
-        read = self._read(sorted({number for number in numbers.values() if number is not None}))
-        rows_of = {text: read[number] for text, number in numbers.items() if number is not None}
+        stored = {text: number for text, number in numbers.items() if number is not None}
+        read = self._read(sorted(set(stored.values())))
+        rows_of = {text: read[number] for text, number in stored.items()}
+        if self._store is not None:
+            for text, number in stored.items():
+                self._store.check_row_count(number, len(text))
         rows_of |= dict(zip(missing, computed, strict=True))
         return [rows_of.get(tuple(text), self._no_rows) for text in texts]
 
