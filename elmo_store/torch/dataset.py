@@ -66,7 +66,7 @@ class SentenceDataset(Dataset[Item]):
             None if store.is_int8 else store.view(wanted.places, first, stop)
         )  # sooner than by read_span
         rows = store.read_span(wanted.places, first, stop) if view is None else view.copy("K")
-        made: Item = {"index": number, "states": torch.from_numpy(rows)}
+        made: Item = {"states": torch.from_numpy(rows), "index": number}
         if wanted.text:
             (made["id"],), (made["tokens"],) = store.texts([number])
         if wanted.fields:
@@ -127,10 +127,11 @@ class Pool:
         if places is not None:
             numbers, lengths, chosen = numbers[places], lengths[places], places.tolist()
         states, mask = self._padded(lengths, chosen)
+        # Accelerate takes the size of a batch from its first entry, which must be a tensor.
         made: Item = {
-            "index": numbers.tolist(),
             "states": torch.from_numpy(states),
             "mask": torch.from_numpy(mask),
+            "index": numbers.tolist(),
         }
         if self._texts is not None:
             made["id"], made["tokens"] = (
@@ -208,6 +209,7 @@ def collate(items: Sequence[Item]) -> Item:
     whole = items.collated() if isinstance(items, PaddedItems) else None
     if whole is not None:
         return with_fields(whole)
-    batch: Item = with_fields({name: [item[name] for item in items] for name in items[0]})
-    batch["states"], batch["mask"] = padded(batch["states"])
-    return batch
+    lists: Item = {name: [item[name] for item in items] for name in items[0]}
+    states, mask = padded(lists.pop("states"))
+    tensors: Item = {"states": states, "mask": mask}
+    return tensors | with_fields(lists) | tensors  # a tensor first, as in `Pool.batch`
