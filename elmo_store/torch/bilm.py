@@ -1,5 +1,6 @@
 """What stands where AllenNLP's modules have their biLM: the states of sentences, read from a store or computed."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -169,7 +170,14 @@ class BiLM(nn.Module):
         }
 
     def rows(self, inputs: Inputs) -> BatchRows:
-        """The rows that inputs of any kind stand for, as of `Elmo`."""
+        """Return the rows that inputs of any kind stand for, as of `Elmo`."""
+        if torch.compiler.is_compiling():
+            # Reading is no work for a compiler: files, hashes and caches. The compiled graph begins with its
+            # result. The decorator is applied here because it takes seconds to import the compiler.
+            return torch.compiler.disable(self._rows)(inputs)
+        return self._rows(inputs)
+
+    def _rows(self, inputs: Inputs) -> BatchRows:
         if isinstance(inputs, Mapping):
             if "states" not in inputs or "mask" not in inputs:
                 raise TypeError(
@@ -186,7 +194,8 @@ class BiLM(nn.Module):
             if array.ndim == 1:
                 return self._padded(self._of_numbers(array))
             *lead, timesteps, characters = array.shape
-            texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
+            n_sentences = math.prod(lead)  # NumPy can't infer it of an empty batch
+            texts = tokens_of_ids(array.reshape(n_sentences, timesteps, characters))
             return self._padded(self.of_texts(texts), tuple(lead), timesteps + 2 * self.boundaries)
         items: Sequence[Any] = inputs
         if all(isinstance(item, int | np.integer) and type(item) is not bool for item in items):
