@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
+from elmo_store.format.texts import text_fault, token_fault
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.own_packages import import_ours
 
@@ -69,6 +70,7 @@ def embed(
 
     Args:
         sentences: strings, tokenised by ``tokenizer``, or lists of tokens, taken as they are. One that is empty has no rows.
+            What a store rejects is a ValueError: an empty token, a NUL character, half a surrogate pair.
         model: as ``elmo-store embed --model``: a name, a folder or a URL.
         dtype: of the states.
         precision: float32, tf32 or bfloat16, as ``--precision``.
@@ -85,6 +87,8 @@ def embed(
         raise TypeError('give a list of sentences: embed(["…"])')
     if start_state not in ("warm", "zero"):
         raise ValueError(f"start_state is {start_state!r}; known are warm and zero")
+    if dtype not in ("float16", "float32"):
+        raise ValueError(f"dtype is {dtype!r}; known are float16 and float32")
     tokens = [tokenised(sentence, tokenizer) for sentence in sentences]
     loaded = loaded_model(model, precision=precision, start_state=start_state, device=device)
     return [
@@ -112,15 +116,24 @@ def loaded_model(
 
 
 def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:
-    """The tokens of a sentence: a string by ``tokenizer``, anything else as it is. TypeError for what is neither."""
+    """Return the tokens of a sentence: a string is split by ``tokenizer``, anything else is taken as it is.
+
+    Raises:
+        TypeError: neither a string nor a sequence of strings.
+        ValueError: there is no such tokenizer, or a store would reject the sentence.
+    """
+    # Also where nothing is split: a name that is wrong is wrong for every sentence.
+    split = import_ours("transforms.text.tokenizers").get(tokenizer, "text").sentence
     if isinstance(sentence, str):
-        return tuple(
-            import_ours("transforms.text.tokenizers").get(tokenizer, "text").sentence(sentence)
-        )
+        if fault := text_fault(sentence):
+            raise ValueError(f"the sentence {sentence!r:.100} {fault}")
+        return tuple(split(sentence))
     tokens = tuple(sentence)
-    for token in tokens:
+    for place, token in enumerate(tokens):
         if not isinstance(token, str):
             raise TypeError(
                 f"a sentence is a string or a sequence of tokens; {token!r} is not a token"
             )
+        if fault := token_fault(token):
+            raise ValueError(f"token {place} of the sentence {tokens!r:.100} {fault}")
     return tokens

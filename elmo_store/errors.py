@@ -65,8 +65,8 @@ class ShardCorruptError(StoreError):
     """An object is there, but it is cut, unreadable, or not what its marker says."""
 
 
-class SentenceNotFoundError(StoreError, KeyError):
-    """No sentence has that number or id."""
+class SentenceNotFoundError(StoreError, KeyError, IndexError):
+    """No sentence has that number, id or text."""
 
 
 class AmbiguousIdError(StoreError, LookupError):

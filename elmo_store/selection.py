@@ -7,8 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from elmo_store.errors import SentenceNotFoundError
 from elmo_store.format.ids import UInt64
+from elmo_store.reading.index import Index, resolve_numbers
 from elmo_store.reading.joined import STARTS_AT_ONCE, Joined
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import Runs, StoreReader
@@ -25,20 +25,10 @@ class Selection(Joined, Generic[S]):
         numbers: the sentences' numbers in it.
     """
 
-    def __init__(self, store: S, numbers: Sequence[int]) -> None:
+    def __init__(self, store: S, numbers: Index) -> None:
         self.store = store
-        self.numbers = (
-            numbers if isinstance(numbers, range) else [int(number) for number in numbers]
-        )
-        for number in (
-            [*self.numbers[:1], *self.numbers[-1:]]
-            if isinstance(self.numbers, range)
-            else self.numbers
-        ):
-            if not 0 <= number < len(store):
-                raise SentenceNotFoundError(
-                    f"no sentence {number} in {store.url}: it has {len(store)}, counted from 0"
-                )
+        chosen = resolve_numbers(numbers, len(store), "sentence", store.url)
+        self.numbers: Sequence[int] = chosen if isinstance(chosen, range) else chosen.tolist()
         self._is_as(store)
         self.n_sentences = len(self.numbers)
 
@@ -49,7 +39,7 @@ class Selection(Joined, Generic[S]):
         return f"<Selection of {self.n_sentences:,} sentences of {self.url}>"
 
     def _make_runs(self) -> Runs:
-        wanted = self.store._starts.checked(self.numbers)
+        wanted = self.store._starts.numbers(self.numbers)
         of_store = self.store.runs
         run, own = of_store.own(wanted)
         new = np.ones(len(wanted), bool)

@@ -1,7 +1,7 @@
 """`Store`: a store as its consumers see it, and `open`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from elmo_store.format import version as versions
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import marked
 from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.index import Index
 from elmo_store.reading.opening import opened_store
 from elmo_store.reading.store import StoreReader
 from elmo_store.selection import Selection
@@ -36,12 +37,24 @@ class Store(StoreReader):
         form: "zarr" or "parquet", the form that is read.
     """
 
-    def slice(self, first: int = 0, stop: int | None = None) -> Selection[Self]:
-        """Sentences ``first … stop`` as a view, numbered from 0; `Selection.write` makes it a store of its own."""
-        return Selection(self, range(self.n_sentences)[first:stop])
+    def slice(self, first: int | None = 0, stop: int | None = None) -> Selection[Self]:
+        """Return sentences ``first … stop`` as a view, numbered from 0.
 
-    def select(self, numbers: Sequence[int]) -> Selection[Self]:
-        """These sentences, in this order, as a view, numbered from 0. SentenceNotFoundError."""
+        ``first`` and ``stop`` are those of a Python slice. `Selection.write` makes the view a store of its own.
+        """
+        return Selection(self, slice(first, stop))
+
+    def select(self, numbers: Index) -> Selection[Self]:
+        """Return these sentences as a view, in this order and numbered from 0.
+
+        Args:
+            numbers: as NumPy takes them: integers (negative ones count from the end), a slice, or a mask with
+                a value for each sentence.
+
+        Raises:
+            SentenceNotFoundError: no sentence has that number.
+            TypeError: ``numbers`` are something else.
+        """
         return Selection(self, numbers)
 
     def to_xarray(self, **options: Any) -> "xarray.Dataset":

@@ -235,6 +235,8 @@ class Work:
                 )
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []
+            if not text:  # otherwise damage that gives a sentence other rows would go unnoticed
+                store.table(numbers, ["n_tokens"])
             kept = store.table(numbers, list(store.fields)) if fields else None
             return Block(numbers.start, batch.offsets, records, values, kept)
 

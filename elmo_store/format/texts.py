@@ -18,6 +18,23 @@ Text = str | Sequence[str | bytes]
 _END = b"\xff"  # of a token
 
 
+def text_fault(text: str) -> str | None:
+    """Return what keeps a text, or a token, out of every store; None if nothing does."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        if 0xDC80 <= code <= 0xDCFF:  # a byte that a reader let through, to be rejected here
+            return f"has invalid UTF-8 (0x{code - 0xDC00:02x})"
+        return f"has half a surrogate pair (U+{code:04X}), which no UTF-8 can hold"
+    return "has a NUL character" if "\0" in text else None
+
+
+def token_fault(token: str) -> str | None:
+    """Return what keeps a token out of every store; None if nothing does."""
+    return text_fault(token) if token else "is an empty string"
+
+
 def words(text: Text) -> list[str | bytes]:
     """The tokens of a text: a string's are what stands between single spaces, none of the empty string. TypeError."""
     if isinstance(text, str):

@@ -12,8 +12,9 @@ from msgspec import structs
 
 from elmo_store.errors import StoreError
 from elmo_store.format.ids import UInt64
+from elmo_store.reading.index import Index
 from elmo_store.reading.row_readers import Job, Stored, side_by_side
-from elmo_store.reading.rows import Int64, Readable, the_one
+from elmo_store.reading.rows import Int64, Readable, as_names, the_one
 from elmo_store.reading.sentences import SentenceRecord, Starts
 from elmo_store.reading.store import Runs, StoreReader
 
@@ -115,27 +116,31 @@ class Joined(Readable):
             views.append(view)
         return views
 
-    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+    def records(self, numbers: Index) -> list[SentenceRecord]:
         """See `Readable.records`."""
-        spans = self.spans(numbers)[:, 0].tolist()
-        records = self._gathered(numbers, lambda store, own: store.records(own))
+        resolved = self._starts.numbers(numbers)
+        first_rows = self.spans(resolved)[:, 0].tolist()
+        records = self._gathered(resolved, lambda store, own: store.records(own))
         return [
-            structs.replace(record, index=int(number), first_row=first)
-            for number, first, record in zip(numbers, spans, records, strict=True)
+            structs.replace(record, index=number, first_row=first_row)
+            for number, first_row, record in zip(
+                resolved.tolist(), first_rows, records, strict=True
+            )
         ]
 
-    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+    def texts(self, numbers: Index) -> tuple[list[str], list[tuple[str, ...]]]:
         """See `Readable.texts`."""
         pairs = self._gathered(
-            numbers, lambda store, own: list(zip(*store.texts(own), strict=True))
+            self._starts.numbers(numbers),
+            lambda store, own: list(zip(*store.texts(own), strict=True)),
         )
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     def _gathered(
-        self, numbers: Sequence[int] | Int64, read: Callable[[StoreReader, list[int]], list[Any]]
+        self, numbers: Int64, read: Callable[[StoreReader, list[int]], list[Any]]
     ) -> list[Any]:
         """What ``read`` gives of each sentence."""
-        run, own = self.runs.own(self._starts.checked(numbers))
+        run, own = self.runs.own(numbers)
         by_store, gathered = self._by_store(run), [None] * len(run)
         for (_, places), values in zip(
             by_store,
@@ -146,18 +151,17 @@ class Joined(Readable):
                 gathered[place] = value
         return gathered
 
-    def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def table(self, numbers: Index, columns: Sequence[str] | str) -> pa.Table:
         """See `Readable.table`."""
-        run, own = self.runs.own(self._starts.checked(numbers))
+        resolved, names = self._starts.numbers(numbers), as_names(columns)
+        run, own = self.runs.own(resolved)
         by_store = self._by_store(run)
-        tables = self._of_stores(
-            lambda item: item[0].table(own[item[1]].tolist(), columns), by_store
-        )
+        tables = self._of_stores(lambda item: item[0].table(own[item[1]].tolist(), names), by_store)
         places = np.concatenate([np.zeros(0, np.int64), *(places for _, places in by_store)])
-        table = pa.concat_tables([self.runs.stores[0].table([], columns), *tables]).take(
+        table = pa.concat_tables([self.runs.stores[0].table([], names), *tables]).take(
             np.argsort(places)
         )
-        here = {"sentence": list(numbers), "first_row": self.spans(numbers)[:, 0]}
+        here = {"sentence": resolved, "first_row": self.spans(resolved)[:, 0]}
         for index, name in enumerate(table.column_names):
             if name in here:
                 table = table.set_column(

@@ -28,10 +28,10 @@ from elmo_store.format.numbers import Array, Int8Rows, row_block
 from elmo_store.format.texts import Text, hash_texts, words
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
+from elmo_store.reading.index import Index, resolve_index, resolve_number, resolve_numbers
 from elmo_store.reading.row_readers import Job, Stored, all_states, copied
-from elmo_store.reading.sentences import Int64, SentenceRecord, Starts
+from elmo_store.reading.sentences import Int64, SentenceRecord, Starts, check_row_count
 
-Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
 Spans = Int64 | Sequence[Span]  # [n, 2]
 WORDS_SHOWN = 6  # of a sentence, where it is printed
@@ -214,7 +214,8 @@ class StateView:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: Rows) -> Array:
+    def __getitem__(self, rows: Index) -> Array:
+        _check_one_axis(rows)
         return self._store.read((self.name,), rows)[..., 0, :]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -244,42 +245,47 @@ class Readable(ABC):
 
     _starts: Starts  # where its sentences' rows are
 
-    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
+    def spans(self, numbers: Index) -> Int64:
         """Rows of each sentence, first and the one after the last: int64 [n, 2]. SentenceNotFoundError."""
         return self._starts.spans(numbers)
 
-    def span(self, number: int) -> Span:
+    def span(self, number: int | np.integer[Any]) -> Span:
         """Rows of one sentence. SentenceNotFoundError."""
         return self._starts.span(number)
 
     @abstractmethod
-    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+    def records(self, numbers: Index) -> list[SentenceRecord]:
         """Everything about each sentence. SentenceNotFoundError."""
 
     @abstractmethod
-    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+    def texts(self, numbers: Index) -> tuple[list[str], list[tuple[str, ...]]]:
         """Id and tokens of each sentence; nothing else of them is read. SentenceNotFoundError."""
 
     @abstractmethod
-    def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def table(self, numbers: Index, columns: Sequence[str] | str) -> pa.Table:
         """These columns of ``sentences/``, a row a sentence, in the order of ``numbers``. SentenceNotFoundError, StoreError."""
 
     @abstractmethod
     def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
         """Numbers of all sentences whose id, or with ``texts`` whose text, has each hash [n, 2], in order."""
 
-    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
-        """Numbers of all sentences that have each id, in order; none for one that no sentence has."""
-        return self.find(hashes(ids)) if len(ids) else []
+    def find_ids(self, ids: Sequence[str] | str) -> list[list[int]]:
+        """Return the numbers of all sentences that have each id, in order; none for an id of no sentence.
 
-    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        One string is one id. TypeError for an id that is not a string.
+        """
+        names = as_names(ids)
+        return self.find(hashes(names)) if names else []
+
+    def find_text(self, texts: Sequence[Text] | str) -> list[int | None]:
         """The number of the first sentence that has each text, None where none has it; at most three requests at any size.
 
         A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
-        is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
-        count.
+        is tokenised. One string in place of ``texts`` is one text. Tokens are compared as the model reads them, so what it
+        cuts off a long word (48 bytes are read) does not count.
         """
-        hits = self.find(hash_texts(texts, self.cut_bytes), texts=True) if len(texts) else []
+        listed = [texts] if isinstance(texts, str) else texts
+        hits = self.find(hash_texts(listed, self.cut_bytes), texts=True) if len(listed) else []
         return [min(own, default=None) for own in hits]
 
     def _shown(self) -> str:
@@ -397,15 +403,17 @@ class Readable(ABC):
     def __getitem__(self, key: int | np.integer[Any]) -> Sentence: ...
     @overload
     def __getitem__(self, key: slice | Sequence[int] | npt.NDArray[Any]) -> list[Sentence]: ...
-    def __getitem__(self, key: str | Rows) -> StateView | Sentence | list[Sentence]:
+    def __getitem__(self, key: str | Index) -> StateView | Sentence | list[Sentence]:
         """``["fwd1"]`` is a state of all rows; ``[7]``, ``[-1]`` a sentence; ``[10:20]``, ``[[3, 1]]`` lists of sentences."""
         if isinstance(key, str):
             self.state_indices((key,))
             return StateView(self, key)
-        chosen = _chosen(key, self.n_sentences, "sentence", self.url)
+        _check_one_axis(key)
+        chosen = resolve_index(key, self.n_sentences, "sentence", self.url)
         if isinstance(chosen, int):
-            return self.sentence(chosen)
-        return self._sentences(chosen, self.spans(chosen))
+            return Sentence(self, chosen, self.span(chosen))
+        numbers = chosen if isinstance(chosen, range) else chosen.tolist()
+        return self._sentences(numbers, self.spans(chosen))
 
     def _sentences(self, numbers: Sequence[int], spans: Int64) -> list[Sentence]:
         return [
@@ -414,30 +422,36 @@ class Readable(ABC):
         ]
 
     def sentence(
-        self, index: int | None = None, *, id: str | None = None, text: Text | None = None
+        self,
+        index: int | np.integer[Any] | None = None,
+        *,
+        id: str | None = None,
+        text: Text | None = None,
     ) -> Sentence:
         """Sentence number ``index`` (from 0), or the one that has ``id``, or the first that has ``text`` as `find_text` takes it.
 
-        SentenceNotFoundError if there is none; AmbiguousIdError if several sentences have the id.
+        A negative number counts from the end. SentenceNotFoundError if there is none; AmbiguousIdError if several
+        sentences have the id; TypeError for an index that is no integer.
         """
-        if type(index) is int and id is None and text is None:  # the usual case
+        if type(index) is int and index >= 0 and id is None and text is None:  # the usual case
             return Sentence(self, index, self._starts.span(index))
         if (index is not None) + (id is not None) + (text is not None) != 1:
             raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
         if index is not None:
-            found: int | None = int(index)
+            found: int | None = resolve_number(index, self.n_sentences, "sentence", self.url)
         else:
             found = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
         if found is None:
             raise SentenceNotFoundError(
                 f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}"
             )
+        if text is not None:
+            self.check_row_count(found, len(words(text)))
         return Sentence(self, found, self.span(found))
 
-    def sentence_at(self, row: int) -> Sentence:
-        """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""
-        if not 0 <= row < self.n_rows:
-            raise IndexError(f"row {row} of {self.n_rows} rows in {self.url}")
+    def sentence_at(self, row: int | np.integer[Any]) -> Sentence:
+        """Return the sentence that row ``row`` belongs to, found by bisection. Raises as `resolve_number`."""
+        row = resolve_number(row, self.n_rows, "row", self.url)
         low, high = 0, self.n_sentences
         while low < high:  # the first sentence that ends after the row
             middle = (low + high) // 2
@@ -445,26 +459,36 @@ class Readable(ABC):
         return Sentence(self, low, self.span(low))
 
     @overload
-    def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]: ...
+    def sentences(self, first: int | None = 0, stop: int | None = None) -> Iterator[Sentence]: ...
     @overload
     def sentences(
-        self, first: int = 0, stop: int | None = None, *, columns: Sequence[str]
+        self, first: int | None = 0, stop: int | None = None, *, columns: Sequence[str] | str
     ) -> pa.Table: ...
     def sentences(
-        self, first: int = 0, stop: int | None = None, *, columns: Sequence[str] | None = None
+        self,
+        first: int | None = 0,
+        stop: int | None = None,
+        *,
+        columns: Sequence[str] | str | None = None,
     ) -> Iterator[Sentence] | pa.Table:
         """Sentences ``first … stop`` in order, with their text; their states are not read.
 
-        With ``columns`` a PyArrow table of these columns of ``sentences/`` alone, kept fields (`fields`) among them.
+        ``first`` and ``stop`` are those of a slice. With ``columns`` a PyArrow table of these columns of ``sentences/``
+        alone, kept fields (`fields`) among them.
         """
-        last = self.n_sentences if stop is None else min(stop, self.n_sentences)
+        numbers = self._slice_of_sentences(first, stop)
         if columns is None:
-            return self._each_sentence(max(first, 0), last)
-        starts = range(max(first, 0), last, COLUMNS_AT_ONCE) or (last,)
+            return self._each_sentence(numbers.start, numbers.stop)
+        starts = numbers[::COLUMNS_AT_ONCE] or (numbers.start,)  # a table without rows has columns
         return pa.concat_tables(
-            self.table(range(start, min(start + COLUMNS_AT_ONCE, last)), columns)
+            self.table(range(start, min(start + COLUMNS_AT_ONCE, numbers.stop)), columns)
             for start in starts
         )
+
+    def _slice_of_sentences(self, first: int | None, stop: int | None) -> range:
+        numbers = resolve_index(slice(first, stop), self.n_sentences, "sentence", self.url)
+        assert isinstance(numbers, range)
+        return numbers
 
     def _each_sentence(self, first: int, stop: int) -> Iterator[Sentence]:
         for start in range(first, stop, 1024):
@@ -490,12 +514,17 @@ class Readable(ABC):
         """The places of all states."""
         return all_states(len(self.states))
 
+    def check_row_count(self, number: int, n_tokens: int) -> None:
+        """Raise ShardCorruptError unless a sentence of ``n_tokens`` tokens has as many rows as these ask for."""
+        span = self.span(number)
+        check_row_count(self.url, number, span, n_tokens, boundaries=self.boundaries)
+
     def without_boundaries(self, span: Span) -> Span:
         """A sentence's rows without those of BOS and EOS, where the store has them."""
         first, stop = span
         return (first + 1, stop - 1) if self.boundaries and stop > first else span
 
-    def read(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Array:
+    def read(self, states: Sequence[str] | str | None = None, rows: Index | None = None) -> Array:
         """Rows of the named states, in the order named: [rows, len(states), channels] in the store's dtype.
 
         ``states``: names, or one name; all by default. ``rows``: what NumPy takes along one axis: a slice, a list or array of
@@ -510,7 +539,7 @@ class Readable(ABC):
         return self._read_rows(states, rows, raw=False)
 
     def read_raw(
-        self, states: Sequence[str] | str | None = None, rows: Rows | None = None
+        self, states: Sequence[str] | str | None = None, rows: Index | None = None
     ) -> Int8Rows:
         """`read` of an int8 store, as it stores them: int8 [rows, len(states), channels] and their scales [rows, len(states)].
 
@@ -519,40 +548,48 @@ class Readable(ABC):
         self.check_raw()
         return self._read_rows(states, rows, raw=True)
 
-    def _read_rows(self, states: Sequence[str] | str | None, rows: Rows | None, raw: bool) -> Any:
+    def _read_rows(self, states: Sequence[str] | str | None, rows: Index | None, raw: bool) -> Any:
         indices = self.state_indices(states)
-        chosen = range(self.n_rows) if rows is None else _chosen(rows, self.n_rows, "row", self.url)
+        index = slice(None) if rows is None else rows
+        chosen = resolve_index(index, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
             return self.read_spans(indices, [(chosen, chosen + 1)], raw)[0]
         if isinstance(chosen, range) and chosen.step < 0:
             return self.read_spans(indices, _row_spans(chosen[::-1]), raw)[::-1]
         return self.read_spans(indices, _row_spans(chosen), raw)
 
-    def tokens(self, rows: slice | None = None) -> list[str]:
-        """The token of each row, as its sentence has it; with boundaries "<S>" and "</S>" for BOS and EOS."""
-        first, stop, step = (rows or slice(None)).indices(self.n_rows)
-        if step < 0:
-            return text_of_rows(self, stop + 1, first + 1)[0][::step] if first > stop else []
-        return text_of_rows(self, first, max(first, stop))[0][::step]
+    def tokens(self, rows: Index | None = None) -> list[str]:
+        """Return the token of each row, all by default, as its sentence has it.
+
+        With boundaries the tokens of BOS and EOS are "<S>" and "</S>". ``rows`` are as of `read`; one row gives a list of one.
+        """
+        index = slice(None) if rows is None else rows
+        chosen = resolve_numbers(index, self.n_rows, "row", self.url)
+        if isinstance(chosen, range) and chosen:  # read at once, also where rows are left out
+            first, last = min(chosen[0], chosen[-1]), max(chosen[0], chosen[-1])
+            return text_of_rows(self, first, last + 1)[0][:: chosen.step]
+        spans = _row_spans(chosen).tolist()
+        return [token for span in spans for token in text_of_rows(self, *span)[0]]
 
     def read_sentences(
         self,
-        numbers: Sequence[int] | npt.NDArray[Any] | None = None,
+        numbers: Index | None = None,
         *,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[str] | str | None = None,
         states: Sequence[str] | str | None = None,
         boundaries: bool = True,
         raw: bool = False,
     ) -> Batch:
         """Sentences by number or by id, in any order, with their rows of the named states; all of them fetched at once.
 
+        ``numbers`` are as NumPy takes them, as of `Store.select`; one string in place of ``ids`` is one id.
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them; ``raw=True`` gives what an int8 store
         stores, see `Batch`. SentenceNotFoundError, AmbiguousIdError.
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
-        given: Any = numbers if ids is None else self._find(list(ids))
-        wanted = self._starts.checked(given)
+        index: Any = numbers if ids is None else self._find(as_names(ids))
+        wanted = self._starts.numbers(index)
         spans = self.spans(wanted)
         kept = spans if boundaries else self.inner_spans(spans)
         self.check_raw(raw)
@@ -564,26 +601,26 @@ class Readable(ABC):
         n_sentences: int = 32,
         states: Sequence[str] | str | None = None,
         *,
-        first: int = 0,
+        first: int | None = 0,
         stop: int | None = None,
         boundaries: bool = True,
         raw: bool = False,
     ) -> Iterator[Batch]:
         """Sentences ``first … stop`` in order, ``n_sentences`` at a time, with their rows of the named states.
 
-        ``boundaries`` and ``raw`` as of `read_sentences`. Where rows are mapped, a batch is a read-only view of them, which stays
-        valid as long as it lives; elsewhere rows are fetched in large blocks, the next ones while this one is used. What the
-        process owns does not grow with the store; its resident memory may count mapped pages, which the system takes back.
+        ``first`` and ``stop`` are those of a slice, ``boundaries`` and ``raw`` as of `read_sentences`. Where rows are mapped, a
+        batch is a read-only view of them, which stays valid as long as it lives; elsewhere rows are fetched in large blocks,
+        the next ones while this one is used. What the process owns does not grow with the store; its resident memory may count
+        mapped pages, which the system takes back.
         """
         if n_sentences < 1:
             raise ValueError(f"batches of {n_sentences} sentences: give 1 or more")
-        last = self.n_sentences if stop is None else min(stop, self.n_sentences)
-        first = max(first, 0)
-        if first >= last:
+        chosen = self._slice_of_sentences(first, stop)
+        if not chosen:
             return
         self.check_raw(raw)
         for numbers, spans, rows in scan.batches(
-            self, range(first, last), n_sentences, self.state_indices(states), raw
+            self, chosen, n_sentences, self.state_indices(states), raw
         ):
             kept = spans
             if self.boundaries and not boundaries:
@@ -638,30 +675,23 @@ def the_one(where: str, sentence_id: str, numbers: Sequence[int]) -> int:
     return numbers[0]
 
 
-def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:
-    """What a NumPy index along an axis of ``size`` chooses: one number, or numbers in order. IndexError."""
-    if isinstance(key, slice):
-        return range(size)[key]
-    if isinstance(key, int) and not isinstance(key, bool) and -size <= key < size:
-        return key % size  # sooner than by way of an array
-    array = np.asarray(key)
-    if array.dtype == bool and array.ndim == 1:
-        if len(array) != size:
-            raise IndexError(f"a mask of {len(array)} for {size} {what}s in {where}")
-        array = np.flatnonzero(array)
-    if array.ndim > 1 or (array.dtype.kind not in "iu" and (array.size or not array.ndim)):
-        kind = f"{array.ndim} dimensions" if array.ndim > 1 else array.dtype
-        raise IndexError(
-            f"an index of {kind} into the {what}s of {where}: give a number, a slice, a list of integers, or a mask"
-        )
-    wrong = array[(array < -size) | (array >= size)]
-    if wrong.size:
-        raise IndexError(f"no {what} {wrong[0]} of {size} {what}s in {where}")
-    numbers: int | list[int] = np.where(array < 0, array + size, array).tolist()
-    return numbers
+def as_names(names: Sequence[str] | str) -> list[str]:
+    """Return names, of ids or columns, as a list: one string is one name. TypeError for what is no string."""
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"{name!r} ({type(name).__name__}) is not a string: pass names as strings"
+            )
+    return listed
 
 
-def _row_spans(rows: Sequence[int]) -> Int64:
+def _check_one_axis(index: Any) -> None:
+    if isinstance(index, tuple):
+        raise TypeError(f"an index of one axis is wanted, got {index!r}: pass numbers as a list")
+
+
+def _row_spans(rows: Sequence[int] | Int64) -> Int64:
     """Rows in order as spans of consecutive ones: [n, 2]."""
     if isinstance(rows, range) and rows.step == 1:
         return np.array([[rows.start, max(rows.start, rows.stop)]], np.int64)

@@ -5,7 +5,7 @@ columns of a row group that are asked for. What was read stays in memory up to a
 """
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -18,17 +18,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
-from elmo_store.errors import (
-    SentenceNotFoundError,
-    ShardCorruptError,
-    ShardMissingError,
-    StoreError,
-)
+from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import HashTables, UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartGroupMarker, PartRange, marked, read_marker
+from elmo_store.reading.index import Index, resolve_number, resolve_numbers
 from elmo_store.storage.data import ShortReadError
 from elmo_store.storage.parquet_files import (
     GroupsOf,
@@ -98,19 +94,23 @@ class Starts:
             "q"
         ), set()
 
-    def span(self, number: int) -> tuple[int, int]:
-        """First row and the row after the last of one sentence. SentenceNotFoundError, ShardCorruptError."""
-        if 0 <= number < self._n:
+    def span(self, number: int | np.integer[Any]) -> tuple[int, int]:
+        """Return the first row of one sentence, and the row after its last.
+
+        Raises ShardCorruptError; for the number as `resolve_number`.
+        """
+        if type(number) is int and 0 <= number < self._n:
             starts, _ = self._held
             first, stop = starts[number], starts[number + 1]
             if 0 < first <= stop <= self._most:
                 return first - 1, stop - 1
-        first, stop = self.spans([number])[0].tolist()
+        found = resolve_number(number, self._n, "sentence", self._where)
+        first, stop = self.spans(np.array([found]))[0].tolist()
         return first, stop
 
-    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
-        """`span` of each: [n, 2]."""
-        wanted = self.checked(numbers)
+    def spans(self, numbers: Index) -> Int64:
+        """Return `span` of each sentence: int64 [n, 2]."""
+        wanted = self.numbers(numbers)
         spans, wrong = self._looked_up(self._held[0], wanted)
         if len(wrong):
             spans, wrong = self._looked_up(self._load(wanted, wanted[wrong]), wanted)
@@ -121,6 +121,12 @@ class Starts:
                 f"{layout.zarr_sentence_chunk(number // self._chunk)}"
             )
         return spans
+
+    def loaded_span(self, number: int) -> tuple[int, int] | None:
+        """Return `span` of a sentence if it is in memory, otherwise None."""
+        starts, _ = self._held
+        first, stop = starts[number], starts[number + 1]
+        return (first - 1, stop - 1) if 0 < first <= stop <= self._most else None
 
     def _looked_up(self, held: memoryview, wanted: Int64) -> tuple[Int64, Int64]:
         """Spans [n, 2] by what is held, and the places of those that can't be."""
@@ -146,23 +152,37 @@ class Starts:
     def _chunks(self, numbers: Int64) -> set[int]:
         return set((np.concatenate([numbers, numbers + 1]) // self._chunk).tolist())
 
-    def checked(self, numbers: Sequence[int] | Int64) -> Int64:
-        """The numbers as an array. SentenceNotFoundError unless each is a sentence's."""
-        if isinstance(numbers, range):  # sooner than number by number
-            wanted = np.arange(numbers.start, numbers.stop, numbers.step)
-        else:
-            wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
-            if len(wanted) and wanted.dtype.kind in "bf":
-                raise TypeError(
-                    f"sentences by {wanted.dtype}: give their numbers, of a mask numpy.flatnonzero(mask)"
-                )
-        is_outside = (wanted < 0) | (wanted >= self._n)
-        if np.count_nonzero(is_outside):  # sooner than any()
-            outside = wanted[is_outside]
-            raise SentenceNotFoundError(
-                f"no sentence {outside[0]} in {self._where}: it has {self._n}, counted from 0"
-            )
-        return wanted.astype(np.int64, copy=False)
+    def numbers(self, index: Index) -> Int64:
+        """Return the numbers that ``index`` chooses, int64 [n]. Raises as `resolve_index`."""
+        numbers = resolve_numbers(index, self._n, "sentence", self._where)
+        if isinstance(numbers, range):
+            return np.arange(numbers.start, numbers.stop, numbers.step)
+        return numbers
+
+
+def check_row_count(
+    where: str, number: int, span: tuple[int, int], n_tokens: int, *, boundaries: bool
+) -> None:
+    """Raise ShardCorruptError unless a sentence has as many rows as its tokens ask for.
+
+    ``sentence_start`` says where rows begin, and the parts say how many tokens there are. The first has no
+    checksum of its own, so readers compare the two wherever they know both.
+
+    Args:
+        where: the store, for errors.
+        number: the sentence.
+        span: its first row and the row after its last.
+        n_tokens: how many tokens it has.
+        boundaries: whether BOS and EOS have rows.
+    """
+    first, stop = span
+    n_rows = n_tokens + 2 if boundaries and n_tokens else n_tokens
+    if stop - first != n_rows:
+        tokens = f"{n_tokens} token{'' if n_tokens == 1 else 's'}"
+        raise ShardCorruptError(
+            f"{where}: sentence {number} has {tokens}, but rows {first} … {stop}: an object of "
+            f"{layout.ZARR}/sentence_start or of {layout.SENTENCES} is damaged; verify the store, which names it"
+        )
 
 
 def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
@@ -322,9 +342,9 @@ class SentenceTable:
                 f"{self._root}: {'texts' if texts else 'ids'} are found when the job is complete; read by number until then"
             ) from error
 
-    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+    def records(self, numbers: Index) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""
-        wanted = self.starts.checked(numbers)
+        wanted = self.starts.numbers(numbers)
         if not len(wanted):
             return []
         groups, places = self._located(wanted)
@@ -338,18 +358,29 @@ class SentenceTable:
             | dict(zip(TEXT_COLUMNS, own[place], strict=True))
             for own, place in zip(facts, places, strict=True)
         ]
+        self._check_row_counts(wanted, (value["n_tokens"] for value in values))
         return list(map(self._record, wanted.tolist(), values))
 
-    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+    def texts(self, numbers: Index) -> tuple[list[str], list[tuple[str, ...]]]:
         """Id and tokens of each of these sentences; nothing else is read."""
-        groups, places = self._located(self.starts.checked(numbers))
+        wanted = self.starts.numbers(numbers)
+        groups, places = self._located(wanted)
         texts = self._kept.get_all(groups, lambda missing: self._read_texts(missing, TEXT_COLUMNS))
         pairs = [own[place] for own, place in zip(texts, places, strict=True)]
+        self._check_row_counts(wanted, (len(own[1]) for own in pairs))
         return [own[0] for own in pairs], [own[1] for own in pairs]
 
-    def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+    def _check_row_counts(self, numbers: Int64, n_tokens: Iterable[int]) -> None:
+        """Compare counts of tokens with the rows that are in memory: nothing is fetched for the comparison."""
+        where, boundaries = str(self._root), self._manifest.boundaries
+        for number, count in zip(numbers.tolist(), n_tokens, strict=True):
+            span = self.starts.loaded_span(number)
+            if span is not None:
+                check_row_count(where, number, span, count, boundaries=boundaries)
+
+    def columns(self, numbers: Index, names: Sequence[str]) -> pa.Table:
         """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
-        wanted = self.starts.checked(numbers)
+        wanted = self.starts.numbers(numbers)
         schema = self.schema
         if unknown := [name for name in names if name not in schema.names]:
             raise StoreError(
@@ -363,7 +394,11 @@ class SentenceTable:
         starts = dict(zip(groups, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
         taken = [starts[group] + place for group, place in zip(of_sentences, places, strict=True)]
         table = pa.concat_tables(tables)
-        return table if taken == list(range(len(table))) else table.take(taken)
+        if taken != list(range(len(table))):
+            table = table.take(taken)
+        if "n_tokens" in names:
+            self._check_row_counts(wanted, table["n_tokens"].to_pylist())
+        return table
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -14,9 +14,10 @@ from elmo_store.format.ids import UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.format.texts import cut_bytes
+from elmo_store.reading.index import Index
 from elmo_store.reading.opening import Watch
 from elmo_store.reading.row_readers import Job, RowReader, Stored, row_reader
-from elmo_store.reading.rows import Int64, Readable, Span
+from elmo_store.reading.rows import Int64, Readable, Span, as_names
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
 from elmo_store.storage.root import Root
 
@@ -191,17 +192,17 @@ class StoreReader(Readable):
     def _starts(self) -> Starts:  # type: ignore[override]
         return self._now.sentences.starts
 
-    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+    def records(self, numbers: Index) -> list[SentenceRecord]:
         """See `Readable.records`."""
         return self._now.sentences.records(numbers)
 
-    def texts(self, numbers: Sequence[int] | Int64) -> tuple[list[str], list[tuple[str, ...]]]:
+    def texts(self, numbers: Index) -> tuple[list[str], list[tuple[str, ...]]]:
         """See `Readable.texts`."""
         return self._now.sentences.texts(numbers)
 
-    def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def table(self, numbers: Index, columns: Sequence[str] | str) -> pa.Table:
         """See `Readable.table`."""
-        return self._now.sentences.columns(numbers, columns)
+        return self._now.sentences.columns(numbers, as_names(columns))
 
     def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
         """See `Readable.find`."""

@@ -1,5 +1,6 @@
 """What stands where AllenNLP's modules have their biLM: the states of sentences, read from a store or computed."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import quantized
+from elmo_store.reading.index import resolve_numbers
 from elmo_store.reading.rows import Readable
 from elmo_store.torch.characters import tokens_of_ids
 from elmo_store.torch.mix import layers_of_states
@@ -168,7 +170,14 @@ class BiLM(nn.Module):
         }
 
     def rows(self, inputs: Inputs) -> BatchRows:
-        """The rows that inputs of any kind stand for, as of `Elmo`."""
+        """Return the rows that inputs of any kind stand for, as of `Elmo`."""
+        if torch.compiler.is_compiling():
+            # Reading is no work for a compiler: files, hashes and caches. The compiled graph begins with its
+            # result. The decorator is applied here because it takes seconds to import the compiler.
+            return torch.compiler.disable(self._rows)(inputs)
+        return self._rows(inputs)
+
+    def _rows(self, inputs: Inputs) -> BatchRows:
         if isinstance(inputs, Mapping):
             if "states" not in inputs or "mask" not in inputs:
                 raise TypeError(
@@ -183,13 +192,14 @@ class BiLM(nn.Module):
                     "[B, timesteps, 50] of batch_to_ids"
                 )
             if array.ndim == 1:
-                return self._padded(self._of_numbers(array.tolist()))
+                return self._padded(self._of_numbers(array))
             *lead, timesteps, characters = array.shape
-            texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
+            n_sentences = math.prod(lead)  # NumPy can't infer it of an empty batch
+            texts = tokens_of_ids(array.reshape(n_sentences, timesteps, characters))
             return self._padded(self.of_texts(texts), tuple(lead), timesteps + 2 * self.boundaries)
         items: Sequence[Any] = inputs
-        if all(isinstance(item, int | np.integer) for item in items):
-            return self._padded(self._of_numbers([int(item) for item in items]))
+        if all(isinstance(item, int | np.integer) and type(item) is not bool for item in items):
+            return self._padded(self._of_numbers(items))
         if isinstance(inputs, str) or any(
             isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items
         ):
@@ -217,20 +227,28 @@ class BiLM(nn.Module):
             if self._live and missing
             else []
         )
-        read = self._read(sorted({number for number in numbers.values() if number is not None}))
-        rows_of = {text: read[number] for text, number in numbers.items() if number is not None}
+        stored = {text: number for text, number in numbers.items() if number is not None}
+        read = self._read(sorted(set(stored.values())))
+        rows_of = {text: read[number] for text, number in stored.items()}
+        if self._store is not None:
+            for text, number in stored.items():
+                self._store.check_row_count(number, len(text))
         rows_of |= dict(zip(missing, computed, strict=True))
         return [rows_of.get(tuple(text), self._no_rows) for text in texts]
 
-    def _of_numbers(self, numbers: list[int]) -> list[Array]:
+    def _of_numbers(self, index: Sequence[int] | npt.NDArray[Any]) -> list[Array]:
+        if self._store is None:
+            if len(index):
+                raise TypeError("sentence numbers are of a store, and there is none: pass tokens")
+            return []
+        n_sentences = len(self._store)
+        numbers = list(resolve_numbers(index, n_sentences, "sentence", self._store.url))
         read = self._read(sorted(set(numbers)))
         return [read[number] for number in numbers]
 
     def _read(self, numbers: list[int]) -> dict[int, Array]:
         """Rows of each sentence [n_rows, 2L+1, p], all read at once."""
         if self._store is None:
-            if numbers:
-                raise TypeError("sentence numbers are of a store, and there is none: give tokens")
             return {}
         return {sentence.index: rows for sentence, rows in self._store.read_sentences(numbers)}
 

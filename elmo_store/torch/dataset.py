@@ -10,7 +10,8 @@ from torch.utils.data import Dataset
 
 from elmo_store.errors import StoreError
 from elmo_store.format.numbers import Array
-from elmo_store.reading.rows import Int64, Readable
+from elmo_store.reading.index import Index, resolve_number, resolve_numbers
+from elmo_store.reading.rows import Int64, Readable, as_names
 from elmo_store.store import open as open_store
 from elmo_store.torch.fields import read_fields, with_fields
 
@@ -29,7 +30,8 @@ class SentenceDataset(Dataset[Item]):
     Args:
         store: an open store (or a view of one), or its URL.
         states: names to read instead of all states; the others are not read from the store.
-        indices: numbers of the sentences to take, in that order; by default every sentence, those without tokens too.
+        indices: numbers of the sentences to take, in that order, as of `Store.select`: a mask of all sentences, too. By
+            default every sentence, those without tokens too.
         text: False leaves out `id` and `tokens`, and reads none of them.
         fields: kept fields to read too, by column: an item's `fields` has them by name. Numbers are tensors, of tokens as long as
             `states`, int64 (null, BOS and EOS: -100, which cross_entropy ignores) or float32 (NaN); others as they are.
@@ -39,14 +41,15 @@ class SentenceDataset(Dataset[Item]):
         self,
         store: Readable | str,
         *,
-        states: Sequence[str] | None = None,
-        indices: Sequence[int] | None = None,
+        states: Sequence[str] | str | None = None,
+        indices: Index | None = None,
         text: bool = True,
-        fields: Sequence[str] = (),
+        fields: Sequence[str] | str = (),
     ) -> None:
         self.wanted = WantedColumns(store, states, text, fields)
         self.store, self.states = self.wanted.store, self.wanted.states
-        self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
+        index = slice(None) if indices is None else indices
+        self.indices = resolve_numbers(index, len(self.store), "sentence", self.store.url)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,} sentences of {self.store!r}, states {', '.join(self.states)}>"
@@ -54,24 +57,30 @@ class SentenceDataset(Dataset[Item]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, item: int) -> Item:
+    def __getitem__(self, item: int | np.integer[Any]) -> Item:
         wanted = self.wanted
-        number, store = int(self.indices[item]), wanted.store
+        store = wanted.store
+        number = int(self.indices[resolve_number(item, len(self), "sentence", "this dataset")])
         first, stop = store.span(number)
         view = (
             None if store.is_int8 else store.view(wanted.places, first, stop)
         )  # sooner than by read_span
         rows = store.read_span(wanted.places, first, stop) if view is None else view.copy("K")
-        made: Item = {"index": number, "states": torch.from_numpy(rows)}
+        made: Item = {"states": torch.from_numpy(rows), "index": number}
         if wanted.text:
             (made["id"],), (made["tokens"],) = store.texts([number])
         if wanted.fields:
             (made["fields"],) = read_fields(store, [number], [stop - first], wanted.fields)
         return made
 
-    def __getitems__(self, items: Sequence[int]) -> Sequence[Item]:
+    def __getitems__(self, items: Index) -> Sequence[Item]:
         """The items of a batch, all of them read at once."""
-        numbers = np.array(list(map(self.indices.__getitem__, items)), np.int64)
+        places = resolve_numbers(items, len(self), "sentence", "this dataset")
+        at = np.asarray(places, np.int64)
+        if isinstance(self.indices, range):  # which is not made an array of all sentences
+            numbers = self.indices.start + self.indices.step * at
+        else:
+            numbers = self.indices[at]
         spans = self.store.spans(numbers)
         return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch())
 
@@ -80,17 +89,21 @@ class WantedColumns:
     """What is read of each sentence: see `SentenceDataset`."""
 
     def __init__(
-        self, store: Readable | str, states: Sequence[str] | None, text: bool, fields: Sequence[str]
+        self,
+        store: Readable | str,
+        states: Sequence[str] | str | None,
+        text: bool,
+        fields: Sequence[str] | str,
     ) -> None:
         """StoreError, StateNotFoundError for what the store does not have."""
         self.store: Readable = open_store(store) if isinstance(store, str) else store
-        for name in fields:
+        self.text, self.fields = text, tuple(as_names(fields))
+        for name in self.fields:
             if name not in self.store.fields:
                 known = ", ".join(self.store.fields) or "none"
                 raise StoreError(f"{self.store.url} keeps no field {name!r}: it has {known}")
-        self.states = tuple(states) if states is not None else self.store.states
         self.places = self.store.state_indices(states)
-        self.text, self.fields = text, tuple(fields)
+        self.states = tuple(self.store.states[place] for place in self.places)
 
 
 class Pool:
@@ -114,10 +127,11 @@ class Pool:
         if places is not None:
             numbers, lengths, chosen = numbers[places], lengths[places], places.tolist()
         states, mask = self._padded(lengths, chosen)
+        # Accelerate takes the size of a batch from its first entry, which must be a tensor.
         made: Item = {
-            "index": numbers.tolist(),
             "states": torch.from_numpy(states),
             "mask": torch.from_numpy(mask),
+            "index": numbers.tolist(),
         }
         if self._texts is not None:
             made["id"], made["tokens"] = (
@@ -195,6 +209,7 @@ def collate(items: Sequence[Item]) -> Item:
     whole = items.collated() if isinstance(items, PaddedItems) else None
     if whole is not None:
         return with_fields(whole)
-    batch: Item = with_fields({name: [item[name] for item in items] for name in items[0]})
-    batch["states"], batch["mask"] = padded(batch["states"])
-    return batch
+    lists: Item = {name: [item[name] for item in items] for name in items[0]}
+    states, mask = padded(lists.pop("states"))
+    tensors: Item = {"states": states, "mask": mask}
+    return tensors | with_fields(lists) | tensors  # a tensor first, as in `Pool.batch`

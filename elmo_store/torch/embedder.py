@@ -118,7 +118,8 @@ class ElmoEmbedder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Layers [B, L+1, longest, 2p], zeros behind each sentence, and the mask, int64 [B, longest]; on the ``cuda_device``."""
         rows = [torch.from_numpy(own.swapaxes(0, 1)) for own in self.embed_batch(batch)]
-        together, mask = padded(rows)
+        no_rows = torch.zeros(0, 0, self.elmo_bilm.num_layers, self.elmo_bilm.get_output_dim())
+        together, mask = padded(rows) if rows else (no_rows, torch.zeros(0, 0))
         device = "cpu" if self.cuda_device < 0 else f"cuda:{self.cuda_device}"
         return together.transpose(1, 2).to(device), mask.to(device, torch.int64)
 

@@ -22,7 +22,8 @@ def read_fields(
 ) -> list[Values]:
     """The fields of each sentence. Numbers are tensors: of a sentence [], of its tokens as long as its rows, ``lengths``."""
     made: list[Values] = [{} for _ in numbers]
-    table = store.table(numbers, names)
+    # With the column of counts the store compares them with the rows: values of tokens are put beside rows.
+    table = store.table(numbers, [*names, "n_tokens"])
     for name in names:
         field = store.fields[name]
         is_number = isinstance(field.type, str) and field.type in NUMBERS

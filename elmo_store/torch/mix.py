@@ -173,6 +173,8 @@ def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.
     real = (
         layers.reshape(-1, *layers.shape[-2:]) if mask is None else layers[mask.bool()]
     )  # [n, L+1, channels]
+    if not real.numel():  # there is nothing to be normalised, and no variance of it
+        return layers
     mean = real.mean(dim=(0, 2), keepdim=True)[0]  # [L+1, 1]
     variance = real.var(dim=(0, 2), keepdim=True, correction=0)[0]  # [L+1, 1]
     return (layers - mean) / torch.sqrt(variance + EPSILON)

@@ -1,6 +1,7 @@
 """The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled."""
 
 import mmap
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from elmo_store.reading.rows import Readable
 from elmo_store.reading.scan import read_ahead
 from elmo_store.torch import order
 from elmo_store.torch.dataset import Item, Pool, WantedColumns
+from elmo_store.torch.epochs import EpochCounter
 from elmo_store.torch.fields import with_fields
 from elmo_store.torch.order import Int64, Uneven
 
@@ -20,7 +22,6 @@ SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
 MIXED_SHARDS = 8  # that a pool's runs come from
 POOLS_AHEAD = 1  # that are read while one is used
-NOT_SET = -1
 ORDER_SETTINGS = ("seed", "shuffle", "bucket", "uneven", "batch_sentences", "pool_sentences")
 
 
@@ -34,6 +35,10 @@ class Position(NamedTuple):
 
 class SentenceStream(IterableDataset[Item]):
     """Batches of a store's sentences, each epoch in another order; ``DataLoader(stream, batch_size=None)`` adds workers.
+
+    Each iteration is the epoch after the one before it, from 0 on, with workers too; `set_epoch` says otherwise. Ranks must
+    iterate equally often, or call `set_epoch` before each iteration. Workers that a DataLoader starts anew take an iteration
+    for a new one by the seed that it draws for them, so do not seed PyTorch with the same number before each.
 
     A batch is what `collate` gives: `states` [B, n_max, states, channels] in the store's dtype, `mask`, `index`, and with text
     `id` and `tokens`. Order and batches follow from seed, epoch, and the
@@ -53,7 +58,7 @@ class SentenceStream(IterableDataset[Item]):
         text: False leaves out `id` and `tokens`.
         fields: kept fields to read too, as of `SentenceDataset`, in `fields` as `collate` gives them.
         shuffle: False goes through the store in its order.
-        seed: of all orders; `set_epoch` says which.
+        seed: with the epoch, of all orders.
         bucket: sentences of like length in a batch (of those in the pool), batches in random order.
         pool_sentences: sentences in memory that are shuffled and bucketed together; a multiple of batch_sentences wastes no
             batch.
@@ -71,9 +76,9 @@ class SentenceStream(IterableDataset[Item]):
         store: Readable | str,
         *,
         batch_sentences: int = 32,
-        states: Sequence[str] | None = None,
+        states: Sequence[str] | str | None = None,
         text: bool = True,
-        fields: Sequence[str] = (),
+        fields: Sequence[str] | str = (),
         shuffle: bool = True,
         seed: int = 0,
         bucket: bool = True,
@@ -98,12 +103,14 @@ class SentenceStream(IterableDataset[Item]):
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.pool_sentences = batch_sentences, pool_sentences
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
-        self._epoch = torch.tensor(
-            [NOT_SET]
-        ).share_memory_()  # workers that live on see what the next epoch is
+        self._epochs = EpochCounter()
         self._in_workers = torch.tensor([False]).share_memory_()
         self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
         self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
+        self._resumed_by = os.getpid()  # the process that loaded it
+        self._is_resumed = torch.tensor(
+            [False]
+        ).share_memory_()  # until an iteration begins from it
 
     def __repr__(self) -> str:
         return f"<SentenceStream of {self.store!r}: batches of {self.batch_sentences} sentences, states {', '.join(self.states)}>"
@@ -114,12 +121,17 @@ class SentenceStream(IterableDataset[Item]):
 
     @property
     def epoch(self) -> int:
-        """Which epoch the next iteration is."""
-        return max(0, int(self._epoch.item()))
+        """The epoch of the next iteration."""
+        if self._resumed is not None and self._is_resumed.item():
+            return int(self._resumed["epoch"])
+        return self._epochs.upcoming
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next iteration is, in every worker: call it before each; the same number gives the same order."""
-        self._epoch.fill_(epoch)
+        """Make ``epoch`` that of the next iteration, in every worker; the iterations after it count on from there.
+
+        The same number gives the same order.
+        """
+        self._epochs.set(epoch)
         if self._resumed is None or self._resumed["epoch"] != epoch:
             self._position, self._resumed = Position(epoch, 0, False), None
 
@@ -140,10 +152,14 @@ class SentenceStream(IterableDataset[Item]):
         ValueError if other batches would follow: another store, setting, rank, or number of ranks or workers.
         """
         self._position, self._resumed = self._place_in(state), state
-        if (
-            not state["ended"] or self._epoch.item() == NOT_SET
-        ):  # who has set the epoch goes on to the next
-            self._epoch.fill_(state["epoch"])
+        self._resumed_by = os.getpid()
+        self._is_resumed.fill_(True)
+        if not state["ended"]:
+            self._epochs.set(state["epoch"])
+        elif (
+            not self._epochs.is_set
+        ):  # otherwise the epoch that was set comes after the empty rest of this one
+            self._epochs.set(state["epoch"] + 1)
 
     def _place_in(self, state: Mapping[str, Any]) -> Position:
         for name, value in self._order().items():
@@ -167,10 +183,25 @@ class SentenceStream(IterableDataset[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         self._in_workers.fill_(get_worker_info() is not None)
-        state, self._resumed = self._resumed, None
-        # Compared again: a DataLoader gives its workers what was loaded before.
-        self._position = Position(self.epoch, 0, False) if state is None else self._place_in(state)
+        state = self._take_resumed()
+        if state is None:
+            self._position = Position(self._epochs.begin(get_worker_info()), 0, False)
+        else:
+            self._position = self._place_in(state)  # compared again: this may be a worker
+            if not state["ended"]:
+                self._epochs.begin(get_worker_info())
         return self._batches(self._position)
+
+    def _take_resumed(self) -> Mapping[str, Any] | None:
+        """Return the state that this iteration begins from, once; None if it begins at the start of an epoch."""
+        state, self._resumed = self._resumed, None
+        is_inherited = (
+            self._resumed_by != os.getpid()
+        )  # each worker gets what the main process loaded
+        if state is None or (is_inherited and not self._is_resumed.item()):
+            return None
+        self._is_resumed.fill_(False)
+        return state
 
     def _batches(self, begin: Position) -> Iterator[Item]:
         given, rows_a_page = (

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import elmo_store
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format.characters import char_ids
-from elmo_store.torch import Elmo, SentenceDataset, batch_to_ids, collate
+from elmo_store.torch import Elmo, ElmoEmbedder, SentenceDataset, batch_to_ids, collate
 from elmo_store.torch.characters import tokens_of_ids
 from model.bilm import char_cnn, lstm_layers, run_layers
 from model.characters import BOS, EOS
@@ -392,12 +392,46 @@ def test_a_sentence_that_was_never_embedded_is_named_or_computed(
 
 
 def test_an_empty_batch_and_one_without_tokens(stores: dict[bool, str]) -> None:
-    elmo = Elmo(stores[False], 1).eval()
-    cases: list[tuple[Any, tuple[int, ...]]] = [([], (0, 0, 32)), ([[], []], (2, 0, 32))]
-    for inputs, shape in cases:
-        found = elmo(inputs)
-        assert found["elmo_representations"][0].shape == shape
-        assert found["mask"].shape == shape[:2]
+    cases: list[tuple[Any, tuple[int, ...]]] = [
+        ([], (0, 0, 32)),
+        ([[], []], (2, 0, 32)),
+        (torch.zeros(0, dtype=torch.int64), (0, 0, 32)),
+        (batch_to_ids([]), (0, 0, 32)),
+        (batch_to_ids([[], []]), (2, 0, 32)),
+        (torch.zeros(0, 3, 5, 50, dtype=torch.int64), (0, 3, 5, 32)),
+    ]
+    modules = [
+        Elmo(stores[False], 1).eval(),
+        Elmo(stores[True], 1).eval(),
+        Elmo(stores[True], 1, do_layer_norm=True).eval(),
+    ]
+    for elmo in modules:
+        for inputs, shape in cases:
+            found = elmo(inputs)
+            assert found["elmo_representations"][0].shape == shape
+            assert found["mask"].shape == shape[:-1]
+
+
+def test_an_empty_batch_of_an_embedder_is_empty_tensors(stores: dict[bool, str]) -> None:
+    embedder = ElmoEmbedder(store=stores[False])
+    assert embedder.embed_batch([]) == []
+    vectors, mask = embedder.batch_to_embeddings([])
+    assert (vectors.shape, mask.shape) == ((0, 3, 0, 32), (0, 0))
+
+
+@pytest.mark.slow  # importing the compiler takes seconds
+def test_a_compiled_module_reads_and_learns_as_itself(stores: dict[bool, str]) -> None:
+    elmo = Elmo(stores[False], 1, dropout=0.0)
+    compiled = torch.compile(elmo, backend="eager")
+    for inputs in ([3, 1, 20], torch.tensor([0, 7]), SENTENCES[4:9], batch_to_ids(SENTENCES[:1])):
+        expected = elmo(inputs)
+        found = compiled(inputs)
+        assert torch.equal(found["mask"], expected["mask"])
+        torch.testing.assert_close(
+            found["elmo_representations"][0], expected["elmo_representations"][0]
+        )
+    found["elmo_representations"][0].sum().backward()
+    assert elmo.get_parameter("scalar_mix_0.gamma").grad is not None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """`elmo_store.embed`: a store's bytes without a job and without Beam."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ import pytest
 import elmo_store
 from elmo_store.own_packages import OUR_FOLDER
 from tests.pipeline.conftest import Command
+from transforms.inputs.records import ReadSettings, Reject
+from transforms.readers.fields import RawRecord, field_records
+from transforms.text.tokenizers import get
 
 
 @pytest.mark.parametrize(("dtype", "start"), [("float16", "warm"), ("float32", "zero")])
@@ -51,8 +56,36 @@ def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
         elmo_store.embed([["a", 3]], str(tiny_model))  # type: ignore[list-item]
     with pytest.raises(KeyError, match="no state 'fwd9'"):
         elmo_store.embed(["a"], str(tiny_model))[0]["fwd9"]
+    with pytest.raises(ValueError, match="dtype is 'int8'; known are float16 and float32"):
+        elmo_store.embed(["a"], str(tiny_model), dtype="int8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="start_state is 'hot'"):
         elmo_store.embed(["a"], str(tiny_model), start_state="hot")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sentence", ["Don't go.", ["Do", "n't"]])
+def test_a_tokenizer_that_does_not_exist_is_refused(tiny_model: Path, sentence: Any) -> None:
+    with pytest.raises(
+        ValueError, match="tokenizer is 'moses'; known are ptb, whitespace, unicode"
+    ):
+        elmo_store.embed([sentence], str(tiny_model), tokenizer="moses")
+
+
+REJECTED: dict[str, Any] = {
+    "is an empty string": ["a", ""],
+    "has a NUL character": ["a\0"],
+    "has half a surrogate pair (U+D800)": ["\ud800"],
+    "has half a surrogate pair (U+DFFF)": "a \udfff",
+}
+
+
+@pytest.mark.parametrize("reason", REJECTED)
+def test_a_sentence_that_a_store_rejects_is_refused(tiny_model: Path, reason: str) -> None:
+    record = RawRecord(0, {"text": REJECTED[reason]})
+    [reject] = field_records(record, ReadSettings(), get("ptb", "jsonl"))
+    assert isinstance(reject, Reject)
+    assert reason in reject.reason
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        elmo_store.embed([REJECTED[reason]], str(tiny_model))
 
 
 @pytest.mark.slow

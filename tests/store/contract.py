@@ -58,7 +58,7 @@ class StoreContract:
         np.testing.assert_array_equal(view[10:20], written.states[10:20, 3])
         np.testing.assert_array_equal(view[-1], written.states[-1, 3])
         np.testing.assert_array_equal(np.asarray(view), written.states[:, 3])
-        with pytest.raises(IndexError, match=f"row {store.n_rows} of"):
+        with pytest.raises(IndexError, match=f"no row {store.n_rows} in"):
             view[store.n_rows]
 
     def test_each_sentence(self, store: elmo_store.Store, written: Written) -> None:
@@ -82,7 +82,7 @@ class StoreContract:
         with pytest.raises(SentenceNotFoundError, match=r"doc\.txt:99"):
             store.sentence(id="doc.txt:99")
 
-    @pytest.mark.parametrize("index", [-1, len(LENGTHS)])
+    @pytest.mark.parametrize("index", [-len(LENGTHS) - 1, len(LENGTHS)])
     def test_no_such_sentence(self, store: elmo_store.Store, index: int) -> None:
         with pytest.raises(SentenceNotFoundError, match=f"no sentence {index} in"):
             store.sentence(index)

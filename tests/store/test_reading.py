@@ -58,8 +58,8 @@ def test_rows_are_chosen_as_numpy_chooses_them(
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [(99, "no row 99 of 61 rows in"), (-62, "no row -62 of 61"), ([0, 61], "no row 61"), ([0.5], "an index of float64"),
-     ([[1]], "an index of 2 dimensions"), ([True], "a mask of 1 for 61 rows")],
+    [(99, "no row 99 in .*: it has 61 rows"), (-62, "no row -62 in"), ([0, 61], "no row 61 in"),
+     ([True], "a mask of 1 values .* 61 rows")],
 )  # fmt: skip
 def test_rows_that_are_not_there(stored: Written, rows: Any, message: str) -> None:
     with pytest.raises(IndexError, match=message):
@@ -75,7 +75,7 @@ def test_items_are_sentences_as_in_a_list(stored: Written) -> None:
     assert (store[-1].index, store[np.int64(3)].index) == (n - 1, 3)
     assert store[3].tokens == tuple(stored.tokens[3])
     assert store[3] == store.sentence(3) != store[4]
-    with pytest.raises(IndexError, match=f"no sentence {n} of {n} sentences in"):
+    with pytest.raises(IndexError, match=f"no sentence {n} in .*: it has {n} sentences"):
         store[n]
 
 
@@ -120,7 +120,7 @@ def test_sentences_in_any_order_in_one_call(stored: Written, form: str, numbers:
 def test_a_row_leads_to_its_sentence(stored: Written) -> None:
     store = elmo_store.open(stored.root.url())
     assert [store.sentence_at(row).index for row in range(store.n_rows)] == stored.sentence.tolist()
-    with pytest.raises(IndexError, match="row 61 of 61"):
+    with pytest.raises(IndexError, match=r"no row 61 in .*: it has 61 rows"):
         store.sentence_at(61)
 
 
@@ -381,16 +381,10 @@ def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
         elmo_store.concat([])
 
 
-def test_no_sentences_are_a_table_without_rows_and_masks_are_no_numbers(tmp_path: Path) -> None:
+def test_no_sentences_are_a_table_without_rows(tmp_path: Path) -> None:
     store = elmo_store.open(make_store(str(tmp_path)).root.url())
     for first, stop in ((len(store), None), (5, 3), (len(store) + 5, None)):
         assert store.sentences(first, stop, columns=["id"]).num_rows == 0
-    masks: list[Any] = [np.ones(len(store), bool), [True, False], [1.7]]
-    for wrong in masks:
-        with pytest.raises(TypeError, match="give their numbers"):
-            store.read_sentences(wrong)
-        with pytest.raises(TypeError, match="give their numbers"):
-            store.records(wrong)
     assert len(store.read_sentences([])) == 0
 
 

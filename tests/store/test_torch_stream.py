@@ -1,9 +1,10 @@
 """A store as a stream of batches: whole epochs, by ranks and workers, the same each time; and the cache of a remote store."""
 
+import copy
 import json
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,9 @@ import elmo_store
 from elmo_store.errors import StateNotFoundError
 from elmo_store.format.numbers import Array
 from elmo_store.reading.rows import Int64
-from elmo_store.torch import SentenceStream
+from elmo_store.torch import SentenceDataset, SentenceStream, collate
 from elmo_store.torch import stream as streams
+from elmo_store.torch.epochs import EpochCounter
 from tests.store.support import Written, make_store
 
 LENGTHS = tuple((i * 7) % 13 for i in range(150))  # every thirteenth has no tokens
@@ -62,11 +64,11 @@ def test_an_epoch_is_every_sentence_once_and_depends_on_its_number_alone(
     first = seen(stream)
     assert sorted(first) == list(range(len(LENGTHS)))
     assert first != sorted(first)
-    assert seen(stream) == first
-    stream.set_epoch(1)
     second = seen(stream)
     assert sorted(second) == sorted(first)
     assert second != first
+    stream.set_epoch(0)
+    assert [seen(stream), seen(stream)] == [first, second]
     assert seen(stream_of(written, seed=5, bucket=bucket)) != first
     stream.set_epoch(0)
     data = pickle.dumps(stream)
@@ -151,6 +153,103 @@ def test_workers_share_an_epoch_and_hear_of_the_next(written: Written) -> None:
     assert seen(loader) == first
 
 
+LOADERS: dict[str, dict[str, Any]] = {
+    "no workers": {},
+    "a worker": {"num_workers": 1},
+    "new workers": {"num_workers": 2},
+    "persistent workers": {"num_workers": 2, "persistent_workers": True},
+}
+
+
+def loader_of(stream: SentenceStream, kind: str) -> DataLoader[Any]:
+    settings = LOADERS[kind]
+    context = "fork" if settings else None
+    return DataLoader(stream, batch_size=None, multiprocessing_context=context, **settings)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_each_iteration_of_a_loader_is_the_next_epoch(written: Written, kind: str) -> None:
+    stream = stream_of(written, text=False)
+    loader = loader_of(stream, kind)
+    epochs = [seen(loader) for _ in range(3)]
+    next(iter(loader))  # the fourth epoch is left early
+    epochs.append(seen(loader))
+    assert stream.epoch == 5
+    for number, epoch in zip((0, 1, 2, 4), epochs, strict=True):
+        alone = stream_of(written, text=False)
+        alone.set_epoch(number)
+        assert epoch == seen(loader_of(alone, kind))
+        assert sorted(epoch) == list(range(len(LENGTHS)))
+    assert len(set(map(tuple, epochs))) == 4
+
+
+def test_loaders_of_several_kinds_count_on(written: Written) -> None:
+    stream = stream_of(written, text=False)
+    for number, kind in enumerate([*LOADERS, *LOADERS]):
+        alone = stream_of(written, text=False)
+        alone.set_epoch(number)
+        assert seen(loader_of(stream, kind)) == seen(loader_of(alone, kind))
+
+
+def worker_info(number: int, iteration: int) -> SimpleNamespace:
+    return SimpleNamespace(id=number, seed=1000 * iteration + number)
+
+
+def in_a_new_process(counter: EpochCounter) -> EpochCounter:
+    """Return what a new process has: the same shared memory, and attributes of its own."""
+    return copy.copy(counter)
+
+
+def test_workers_of_an_iteration_agree_on_its_epoch_in_any_order() -> None:
+    """New workers each time, as many as it happens; one does not begin, because its iteration was left before."""
+    shared = EpochCounter()
+    for epoch, workers in enumerate([[0, 1, 2], [2, 0], [1], [3, 100, 64, 0], [0], [1, 0]]):
+        infos = [worker_info(number, epoch + 1) for number in workers]
+        assert [in_a_new_process(shared).begin(info) for info in infos] == [epoch] * len(infos)
+    shared.set(2)
+    assert [in_a_new_process(shared).begin(worker_info(n, 9)) for n in (1, 0)] == [2, 2]
+    assert (shared.upcoming, shared.begin(), shared.begin(), shared.upcoming) == (3, 3, 4, 5)
+
+
+def test_two_iterations_at_a_time_have_an_epoch_each() -> None:
+    shared = EpochCounter()
+    begun = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (2, 1)]  # worker, iteration
+    epochs = [in_a_new_process(shared).begin(worker_info(*one)) for one in begun]
+    assert epochs == [0, 1, 0, 1, 1, 0]
+
+
+def test_a_loaded_state_serves_one_iteration_of_a_worker(written: Written) -> None:
+    stream = stream_of(written, text=False)
+    whole, following = seen(stream), seen(stream)
+    stream.set_epoch(0)
+    next(iter(stream))
+    resumed = stream_of(written, text=False)
+    resumed.load_state_dict(stream.state_dict())
+    loader = loader_of(resumed, "a worker")  # which starts a worker for each epoch
+    assert [seen(loader), seen(loader)] == [whole[8:], following]
+
+
+def find_batch_size(data: Any) -> int:
+    """As accelerate does: by the first entry of a batch."""
+    while isinstance(data, Mapping | Sequence):
+        data = next(iter(data.values())) if isinstance(data, Mapping) else data[0]
+    if not isinstance(data, torch.Tensor):
+        raise TypeError(f"Can only find the batch size of tensors but got {type(data)}.")
+    return len(data)
+
+
+def test_a_batch_begins_with_a_tensor(written: Written) -> None:
+    data = SentenceDataset(written.root.url())
+    labelled = [data[number] | {"label": number} for number in (3, 0)]
+    batches = [
+        next(iter(stream_of(written))),
+        collate(data.__getitems__([4, 1])),
+        collate(labelled),
+    ]
+    assert [find_batch_size(batch) for batch in batches] == [8, 2, 2]
+    assert [len(batch["index"]) for batch in batches] == [8, 2, 2]
+
+
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"shuffle": False},
@@ -165,7 +264,9 @@ def test_an_epoch_resumes_after_any_batch(written: Written, settings: dict[str, 
     stream.set_epoch(3)
     assert stream.state_dict()["epoch"] == 3
     whole = [batch["index"] for batch in stream]
+    following = [batch["index"] for batch in stream]
     for stop in range(len(whole) + 1):
+        stream.set_epoch(3)
         batches = iter(stream)
         for _ in range(stop):
             next(batches)
@@ -174,7 +275,7 @@ def test_an_epoch_resumes_after_any_batch(written: Written, settings: dict[str, 
         resumed.load_state_dict(state)
         assert resumed.state_dict() == state
         assert [batch["index"] for batch in resumed] == whole[stop:]
-        assert [batch["index"] for batch in resumed] == whole  # and the next iteration is whole
+        assert [batch["index"] for batch in resumed] == following  # the next iteration is whole
         batches.close()  # type: ignore[attr-defined]
 
 
@@ -226,7 +327,7 @@ def test_an_epoch_that_ended_is_followed_by_the_one_that_is_set(written: Written
         assert fifth != whole
     again = stream_of(written, text=False)
     again.load_state_dict(state)
-    assert (seen(again), again.epoch) == ([], 4)
+    assert (again.epoch, seen(again), again.epoch) == (4, [], 5)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ e2e-coref and DyGIE.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from elmo_store.format.texts import text_fault, token_fault
 from transforms.inputs.records import (
     IN_RECORD,
     InDocument,
@@ -219,9 +220,8 @@ def _tokens(value: Any, what: str, wanted: str) -> tuple[str, ...]:
     for i, token in enumerate(value):
         if not isinstance(token, str):
             raise Refused(f"token {i} of {what} is {kind_of(token)}, not a string")
-        if not token:
-            raise Refused(f"token {i} of {what} is an empty string")
-        _check(token, f"token {i} of {what}")
+        if fault := token_fault(token):
+            raise Refused(f"token {i} of {what} {fault}")
     return tuple(value)
 
 
@@ -240,14 +240,5 @@ def _id(values: dict[str, Any], name: str) -> str:
 
 
 def _check(text: str, what: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        code = ord(text[error.start])
-        if 0xDC80 <= code <= 0xDCFF:  # a byte that was let through to be refused here
-            raise Refused(f"{what} has invalid UTF-8 (0x{code - 0xDC00:02x})") from error
-        raise Refused(
-            f"{what} has half a surrogate pair (U+{code:04X}), which no UTF-8 can hold"
-        ) from error
-    if "\0" in text:
-        raise Refused(f"{what} has a NUL character")
+    if fault := text_fault(text):
+        raise Refused(f"{what} {fault}")

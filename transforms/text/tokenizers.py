@@ -4,7 +4,7 @@
 character that Unicode calls white space, as `allennlp elmo` and bilm-tf do (`str.split`). ``ptb`` is of `transforms.text.ptb`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -34,12 +34,19 @@ def name_for(name: str, input_format: str) -> str:
     return name
 
 
+_BY_NAME: Mapping[str, Tokenizer] = {
+    "ptb": Tokenizer(ptb.record_tokens, ptb.sentence_tokens),
+    "whitespace": Tokenizer(whitespace, whitespace),
+    "unicode": Tokenizer(str.split, str.split),
+}
+
+
 def get(name: str, input_format: str) -> Tokenizer:
-    name = name_for(name, input_format)
-    if name == "ptb":
-        return Tokenizer(ptb.record_tokens, ptb.sentence_tokens)
-    split = whitespace if name == "whitespace" else str.split
-    return Tokenizer(split, split)
+    """Return the tokenizer that ``name`` means for a format. ValueError for a name that is none."""
+    tokenizer = _BY_NAME.get(name_for(name, input_format))
+    if tokenizer is None:
+        raise ValueError(f"tokenizer is {name!r}; known are {', '.join(_BY_NAME)}")
+    return tokenizer
 
 
 def describe(settings: ReadSettings, input_format: str) -> str:
