@@ -6,6 +6,7 @@ something takes ``before``, which is called just before the change becomes visib
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple
@@ -151,6 +152,15 @@ def comparable(stamp: str) -> str:
     """What of a stamp outlives a copy that keeps times: of a local file's, the time of its last change."""
     inode, dash, changed = stamp.partition("-")
     return changed if dash and inode.isdecimal() else stamp
+
+
+def is_of_parts(stamp: str) -> bool:
+    """Return True for the ETag of an S3 object that was put in several parts.
+
+    Such an ETag ends with the number of parts and follows from where they were cut. A copy of the object has another one,
+    while the ETag of an object that was put at once is often the MD5 of its bytes, which copies keep.
+    """
+    return re.fullmatch(r"ETag=\W*[0-9a-f]{32}-\d+\W*", stamp) is not None
 
 
 def nothing() -> None:
