@@ -25,6 +25,7 @@ from elmo_store.storage.data import (
     ShortReadError,
     crc32c_of,
     nothing,
+    open_regular,
     pieces_of,
     read_regular,
     size_of,
@@ -32,6 +33,7 @@ from elmo_store.storage.data import (
 from elmo_store.storage.process import is_abandoned, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
+COPY_BYTES = 1 << 20  # at a time
 ROOM_BYTES = 16 << 20  # that a library may hold back before it writes to a file
 _ATTEMPTS = 10  # to make a folder and a file in it while others remove the folder
 _SYNCFS = getattr(
@@ -52,28 +54,27 @@ class LocalDisk:
         return read_regular(self._path(rel), most_bytes)
 
     def crc32c(self, rel: str) -> str:
-        with open(self._path(rel), "rb", buffering=0) as file:
+        with open_regular(self._path(rel)) as file:
             return crc32c_of(file)
 
-    def get_many(self, rels: Sequence[str]) -> list[bytes]:
-        return [self.get(rel) for rel in rels]
+    def get_many(self, rels: Sequence[str], most_bytes: int | None = None) -> list[bytes]:
+        return [read_regular(self._path(rel), most_bytes, rel) for rel in rels]
 
     def tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         data = {}
         for rel, n_bytes in tails.items():
-            with open(self._path(rel), "rb") as file:
+            with open_regular(self._path(rel)) as file:
                 size = os.fstat(file.fileno()).st_size
                 data[rel] = os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
         return data
 
     def ranges(self, ranges: Sequence[Range]) -> None:
         for rel, pieces in groupby(ranges, key=lambda piece: piece.rel):
-            with open(
-                self._path(rel), "rb"
-            ) as file:  # anew for every call: one that has vanished or was replaced is noticed
+            # Opened anew for every call: a file that has vanished or was replaced is noticed.
+            with open_regular(self._path(rel)) as file:
                 for piece in pieces:
                     file.seek(piece.start)
-                    if file.readinto(piece.into) < piece.into.nbytes:
+                    if file.readinto(piece.into) < piece.into.nbytes:  # type: ignore[attr-defined]
                         raise ShortReadError(rel, f"ends before byte {piece.stop}")
 
     def stat(self, rel: str) -> Listed | None:
@@ -303,11 +304,13 @@ def _write_in_folder(path: str, data: Data | Path, *, link: bool) -> None:
 def _write(path: str, data: Data | Path, *, link: bool) -> None:
     """Make the file ``path``; from another by a hard link, if that may be (``link``) and the disk allows it."""
     if isinstance(data, Path):
-        if link:
-            with suppress(OSError):  # another disk, or one without links
-                os.link(data, path)
-                return
-        shutil.copyfile(data, path)
+        with open_regular(str(data)) as source:
+            if link:
+                with suppress(OSError):  # another disk, or one without links
+                    os.link(data, path)
+                    return
+            with open(path, "wb") as target:
+                shutil.copyfileobj(source, target, COPY_BYTES)
         return
     with open(path, "wb") as file:
         file.writelines(pieces_of(data))

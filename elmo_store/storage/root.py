@@ -196,10 +196,13 @@ class Root:
         with self._reading():
             return self.objects.crc32c(checked(rel))
 
-    def get_many(self, rels: Sequence[str]) -> list[bytes]:
-        """The bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing."""
+    def get_many(self, rels: Sequence[str], most_bytes: int | None = None) -> list[bytes]:
+        """Return the bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing.
+
+        TooLargeError if one has more than ``most_bytes``.
+        """
         with self._reading():
-            return self.objects.get_many([checked(rel) for rel in rels])
+            return self.objects.get_many([checked(rel) for rel in rels], most_bytes)
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of objects, ``tails``: rel → how many, or all of one that has fewer; all requested at once."""
