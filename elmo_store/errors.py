@@ -26,6 +26,10 @@ class BucketNotFoundError(StoreError, OSError):
     """There is no such bucket or container."""
 
 
+class DiskFullError(StoreError, OSError):
+    """No space is left where something was to be written. What was written before stays good."""
+
+
 class StoreIncompleteError(StoreError):
     """The store's job has not finished, so that rows or numbers may be missing."""
 

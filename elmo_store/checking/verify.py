@@ -1,7 +1,8 @@
 """Is a store what it says? Reads every object, in parallel and in bounded memory, and reports every fault that it finds.
 
 Each object is compared with the size and CRC-32C that a marker or the manifest gives; markers with the manifest's checksums. A
-quick look reads markers alone, and compares what one listing says of the objects.
+quick look reads markers and the few small objects that the manifest names, and compares what one listing says of all others. A
+stamp is that of an object, not of its bytes: an object with another stamp than its marker gives is read.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,7 @@ from elmo_store.format.markers import (
     stamped_objects,
 )
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.data import comparable
+from elmo_store.storage.data import comparable, is_of_parts
 
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a kind: a manifest may speak of any number of objects
@@ -50,6 +51,7 @@ class VerifyReport:
     objects: int  # whose bytes were read and compared, or, by a quick look, what the listing says of them
     bytes: int  # of these objects
     sentences: int
+    read: int  # of the objects, those whose bytes were read
     by_size: int  # of the objects of a quick look, those of which only the size could be compared
     faults: tuple[Fault, ...]  # in no particular order; empty for a sound store
 
@@ -76,9 +78,11 @@ def verify(
 
     Args:
         store: an open store.
-        quick: read markers alone, and compare each object's size and stamp (its ETag; on a disk the time of its last change)
-            with those of one listing. Bytes that changed under the same size and stamp are not seen; nor is an object that was
-            replaced by another of its size where all stamps differ, as in a copy of a store.
+        quick: read markers and what the manifest names (metadata, start state, inputs, table of parts), and compare the size
+            and the stamp (the ETag; on a disk the time of the last change) of every other object with those of one listing.
+            An object with another stamp is read; but where the stamps of all objects differ, as in a copy of a store, only
+            sizes are compared. On S3, objects that were put in parts are looked at apart from the others, since copies keep
+            the ETags of the others only. Bytes that changed under the same size and stamp are not seen.
         progress: called now and then with the bytes read since it was called last; from several threads.
 
     StoreReplacedError if another store takes this one's place meanwhile.
@@ -92,7 +96,7 @@ def verify(
         _Check(held.store, progress or (lambda _: None), quick).run()
         for held in store.held(unopened)
     ]
-    summed = ("shards", "objects", "bytes", "sentences", "by_size")
+    summed = ("shards", "objects", "bytes", "sentences", "read", "by_size")
     sums = {name: sum(getattr(report, name) for report in reports) for name in summed}
     faults = [Fault(str(error), isinstance(error, ShardMissingError)) for error in unopened]
     faults += [fault for report in reports for fault in report.faults]
@@ -107,20 +111,25 @@ class _Check:
         self._quick = quick
         self._listed = store.root.listed()
         self._faults: list[Fault] = []
-        self._objects = self._bytes = self._by_size = 0
+        self._objects = self._bytes = self._read = self._by_size = 0
 
     def run(self) -> VerifyReport:
         m = self._manifest
         with ThreadPoolExecutor(THREADS) as pool:
-            self._compare(pool, [(record, "") for record in m.objects])
+            self._compare(pool, m.objects, read=True)
             shards = self._markers(pool, ShardMarker, self._shards_to_read())
             groups = self._markers(pool, PartGroupMarker, marked(self._root, layout.PART_GROUPS))
             tables = self._markers(pool, IdsMarker, marked(self._root, layout.IDS))
             named: list[AnyMarker] = [*shards, *groups, *tables]
             records = [record for marker in named for record in marker.objects]
-            self._compare(
-                pool, [stamped for marker in named for stamped in stamped_objects(marker)]
-            )
+            if self._quick:
+                stamped = [each for marker in named for each in stamped_objects(marker)]
+                unlike = self._with_another_stamp(stamped)
+                alike = [record for record in records if record.path not in unlike]
+                self._compare(pool, alike, read=False)
+                self._compare(pool, unlike.values(), read=True)
+            else:
+                self._compare(pool, records, read=True)
         self._check_counts(groups)
         for name, markers in (("shards", shards), ("parts", groups), ("ids", tables)):
             wanted, actual = getattr(m.checksums, name), checksum(markers)
@@ -133,8 +142,15 @@ class _Check:
             {record.path for record in (*records, *m.objects)} | set(map(path_of, named))
         )
         self._root.confirm(now=True)  # otherwise these are faults of two stores
-        sizes = (m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, self._by_size)
-        return VerifyReport(*sizes, tuple(self._faults))
+        return VerifyReport(
+            shards=m.sizes.shards,
+            objects=self._objects,
+            bytes=self._bytes,
+            sentences=m.sizes.sentences,
+            read=self._read,
+            by_size=self._by_size,
+            faults=tuple(self._faults),
+        )
 
     def _wrong(self, rel: str, problem: str, *, missing: bool = False) -> None:
         self._faults.append(Fault(f"{self._root.url(rel)} {problem}", missing))
@@ -169,44 +185,47 @@ class _Check:
         self._faults += [result for result in results if isinstance(result, Fault)]
         return [result for result in results if not isinstance(result, Fault)]
 
-    def _compare(self, pool: Any, stamped: Sequence[tuple[ObjectRecord, str]]) -> None:
-        """Size and CRC-32C of every object; by a quick look its size and its stamp when it was put ("": not known)."""
+    def _compare(self, pool: Any, objects: Iterable[ObjectRecord], *, read: bool) -> None:
+        """Compare the size of every object, and with ``read`` its CRC-32C."""
 
         def fault_of(record: ObjectRecord) -> Fault | None:
             size = self._listed[record.path].size if record.path in self._listed else None
             try:
-                text = object_fault(self._root, record, size, quick=self._quick)
+                text = object_fault(self._root, record, size, quick=not read)
             except (OSError, StoreError) as error:
                 text = f"{record.path} can't be read ({type(error).__name__}: {error})"
             self._progress(record.bytes)
             return Fault(text, size is None) if text else None
 
-        records = [record for record, _ in stamped]
+        records = list(objects)
         self._faults += [fault for fault in pool.map(fault_of, records) if fault]
         self._objects += len(records)
         self._bytes += sum(record.bytes for record in records)
-        if self._quick:
-            self._compare_stamps(stamped)
+        self._read += len(records) if read else 0
 
-    def _compare_stamps(self, stamped: Sequence[tuple[ObjectRecord, str]]) -> None:
-        """Faults of objects that were put anew; of a copied store, all of whose objects were, only sizes are compared."""
-        pairs = [
-            (record.path, stamp, self._listed[record.path].stamp)
-            for record, stamp in stamped
-            if record.path in self._listed
-        ]
-        known = [
-            (path, comparable(put), comparable(now)) for path, put, now in pairs if put and now
-        ]
-        replaced = [path for path, put, now in known if put != now]
-        if len(replaced) == len(known):
-            self._by_size += len(stamped)
-            return
-        self._by_size += len(stamped) - len(known)
-        self._faults += [
-            Fault(f"{self._root.url(path)} was replaced after its marker was put")
-            for path in replaced
-        ]
+    def _with_another_stamp(
+        self, stamped: Sequence[tuple[ObjectRecord, str]]
+    ) -> dict[str, ObjectRecord]:
+        """Return the objects, by path, that were put anew since their marker was, and count those without a usable stamp."""
+        unlike: dict[str, ObjectRecord] = {}
+        for of_parts in (False, True):
+            some = [(record, stamp) for record, stamp in stamped if is_of_parts(stamp) == of_parts]
+            known = [
+                (record, stamp, self._listed[record.path].stamp)
+                for record, stamp in some
+                if stamp and record.path in self._listed and self._listed[record.path].stamp
+            ]
+            changed = {
+                record.path: record
+                for record, put, now in known
+                if comparable(put) != comparable(now)
+            }
+            if len(changed) == len(known):  # a copy: the stamps are those of other objects
+                self._by_size += len(some)
+            else:
+                self._by_size += len(some) - len(known)
+                unlike |= changed
+        return unlike
 
     def _check_counts(self, groups: Sequence[PartGroupMarker]) -> None:
         parts = [part for marker in groups for part in marker.parts]

@@ -17,6 +17,7 @@ from elmo_store.exports.work import Work
 from elmo_store.reading.rows import Array
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
+from elmo_store.storage.local_disk import check_room
 
 # The number is what follows the last ":" or "/", in at most 18 digits without a zero before them: ``bc/cctv/00`` names none.
 NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]{0,17})", re.DOTALL)
@@ -46,7 +47,7 @@ def write_sentences(
         try:
             if "\0" in name or "." in name.split("/"):
                 raise ValueError('NUL ends a name, and "." is the group that it stands in')
-            file.create_dataset(name, data=vectors)
+            _create(file, name, vectors)
         except (ValueError, TypeError) as error:
             raise StoreError(
                 f"{name!r} can't name a dataset in HDF5 ({error}): give the sentence another name"
@@ -109,13 +110,13 @@ def write_tfhub(work: Work, paths: Sequence[str], sentences: range) -> None:
         for block in work.blocks(sentences, text=False):
             for number, vectors in block:
                 group = file.create_group(str(number))
-                group.create_dataset("word_emb", data=vectors[0, :, : work.vectors.width // 2])
+                _create(group, "word_emb", vectors[0, :, : work.vectors.width // 2])
                 for layer in range(1, len(vectors)):
-                    group.create_dataset(f"lstm_outputs{layer}", data=vectors[layer])
+                    _create(group, f"lstm_outputs{layer}", vectors[layer])
                 elmo = vectors.mean(axis=0)
-                group.create_dataset("elmo", data=elmo)
+                _create(group, "elmo", elmo)
                 mean = elmo.mean(axis=0) if len(elmo) else np.zeros(work.vectors.width, np.float32)
-                group.create_dataset("default", data=mean)
+                _create(group, "default", mean)
 
 
 def write_by_words(work: Work, paths: Sequence[str], sentences: range) -> None:
@@ -130,7 +131,13 @@ def write_by_words(work: Work, paths: Sequence[str], sentences: range) -> None:
                 work.left_out["the same words as a sentence before"] += 1
             else:
                 for file, layer in zip(files, vectors, strict=True):
-                    file.create_dataset(key, data=layer)
+                    _create(file, key, layer)
+
+
+def _create(group: h5py.Group, name: str, values: Array) -> None:
+    """Create a dataset. DiskFullError before the disk is full: HDF5 does not stop then, and ends in a crash of the process."""
+    check_room(group.file.filename, values.nbytes)
+    group.create_dataset(name, data=values)
 
 
 def _records(work: Work, sentences: range) -> Iterator[tuple[SentenceRecord, Array]]:

@@ -11,6 +11,7 @@ object store, in its ``_export``.
 
 import logging
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -25,6 +26,7 @@ from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
 from elmo_store.storage.data import crc32c_of
 from elmo_store.storage.lease import LEASES, LeaseHolder
+from elmo_store.storage.local_disk import disk_full, is_full
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 
@@ -133,18 +135,20 @@ class Place:
         try:
             with holder:
                 self.scratch.remove_tree(WORK)
+                unfinished = (
+                    self.scratch.path(f"{WORK}/{holder.run}") if self.scratch.is_local else None
+                )
                 try:
-                    unfinished = (
-                        self.scratch.path(f"{WORK}/{holder.run}") if self.scratch.is_local else None
-                    )
                     with (
                         scratch_folder() if unfinished is None else nullcontext(unfinished) as stage
                     ):
                         yield Writing(
                             self, holder, str(stage), about, self.check(names, overwrite=overwrite)
                         )
-                except OSError:
+                except OSError as error:
                     holder.check()  # files that were swept from under this run: say who has the place now
+                    if is_full(error):
+                        raise disk_full(unfinished or tempfile.gettempdir()) from error
                     raise
                 finally:
                     with suppress(OSError, LeaseLostError):

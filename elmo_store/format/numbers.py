@@ -16,6 +16,9 @@ GREATEST = 127  # of the numbers; -128 is never written
 GREATEST_SCALE = np.nextafter(
     np.finfo(np.float32).max / np.float32(GREATEST), np.float32(0)
 )  # times 127 it is a number still
+FLOAT16_MAX = 65_504  # a greater number would be stored as infinite
+# Of numbers of so many bytes: all bits but the sign, and the least such bits of a number that is not finite.
+_MAGNITUDES = {2: (0x7FFF, 0x7C00), 4: (0x7FFF_FFFF, 0x7F80_0000)}
 ROWS_AT_ONCE = 128  # that are worked on together, so that they stay in the processor's caches
 
 
@@ -99,3 +102,20 @@ def check_finite(values: Array, first: int, n: int) -> None:
         raise ValueError(
             f"row {row} of these {n} holds a number that is not finite: 8 bits have no place for it"
         )
+
+
+def row_not_finite(states: Array | Int8Rows) -> int | None:
+    """Return the first row that holds a number that is not finite, None if there is none.
+
+    Args:
+        states: [n, S, p], float16 or float32; of int8 the engine leaves a scale of NaN for such a number.
+    """
+    numbers = states.scale if isinstance(states, Int8Rows) else states
+    magnitude, least = _MAGNITUDES[numbers.itemsize]
+    # Integers are compared many times as fast as `numpy.isfinite` looks at float16.
+    bits = numbers.view(f"u{numbers.itemsize}")
+    for first in range(0, len(bits), ROWS_AT_ONCE):
+        block = bits[first : first + ROWS_AT_ONCE] & magnitude
+        if block.max(initial=0) >= least:
+            return first + int(np.argwhere(block >= least)[0, 0])
+    return None

@@ -23,7 +23,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Int8Rows, row_block
 from elmo_store.forms import parquet_form
 from elmo_store.forms.zarr_shard import bytes_of, index_bytes
-from elmo_store.storage.data import Range, ShortReadError
+from elmo_store.storage.data import Range, ShortReadError, regular_size
 from elmo_store.storage.parquet_files import (
     GroupsOf,
     check_groups,
@@ -211,11 +211,13 @@ class _Shards(dict[int, Stored]):
 
 
 def mapped_file(path: str, rel: str, n_bytes: int) -> pa.Buffer:
-    """A file of so many bytes, mapped until nothing refers to the buffer. ShortReadError for one of another size; OSError.
+    """A file of so many bytes, mapped until nothing refers to the buffer.
+
+    ShortReadError for a file of another size, and what `open_regular` raises.
 
     Arrow keeps no file open for a map, as Python's mmap does: a process that may open 1,024 files could map so few shards.
     """
-    size = os.stat(path).st_size
+    size = regular_size(path)
     if size == n_bytes:
         with pa.memory_map(path) as file:
             size = file.size()

@@ -25,7 +25,8 @@ from elmo_store.format.ids import HashTables, UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartGroupMarker, PartRange, marked, read_marker
 from elmo_store.reading.index import Index, resolve_number, resolve_numbers
-from elmo_store.storage.data import ShortReadError
+from elmo_store.storage.compressed import check_zstd
+from elmo_store.storage.data import ShortReadError, TooLargeError
 from elmo_store.storage.parquet_files import (
     GroupsOf,
     check_groups,
@@ -188,12 +189,15 @@ def check_row_count(
 def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
     """Chunks of ``sentence_start``, all asked for at once; each [sentence_chunk]. ShardMissingError, ShardCorruptError."""
     rels = [layout.zarr_sentence_chunk(chunk) for chunk in chunks]
-    with errors_name(root, damage=(ShortReadError,)):
-        stored = root.get_many(rels)
+    # zstd makes what can't be compressed a little longer.
+    most_bytes = 9 * manifest.sentence_chunk + (1 << 16)
+    with errors_name(root, damage=(ShortReadError, TooLargeError)):
+        stored = root.get_many(rels, most_bytes)
     decoded = []
     for rel, data in zip(rels, stored, strict=True):
         entries = np.full(manifest.sentence_chunk, -1, "<i8")
         with errors_name(root, rel, (ValueError, RuntimeError, IndexError)):
+            check_zstd(data, entries.nbytes)
             Zstd().decode(
                 data, entries
             )  # a frame of more bytes is an error, and of fewer leaves numbers that can't be

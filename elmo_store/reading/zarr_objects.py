@@ -23,11 +23,10 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.zarr_form import metadata
+from elmo_store.storage.compressed import check_blosc, check_zstd
 from elmo_store.storage.data import Range
 from elmo_store.storage.parquet_files import errors_name
 from elmo_store.storage.root import Root
-
-_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def arrays(root: Root, manifest: Manifest) -> zarr.Group:
@@ -124,35 +123,52 @@ class _Objects(Store):
             tail = self._root.get_tails({rel: asked.suffix})[rel]
             self._index(array, int(number), tail)
             return tail
+        n_bytes = self._chunk_bytes(array)
+        most_stored = _most_stored(n_bytes)
         if isinstance(asked, RangeByteRequest):
+            if asked.end - asked.start > most_stored:
+                raise ValueError(
+                    f"its index gives a chunk {asked.end - asked.start:,} bytes; {most_stored:,} are the most"
+                )
             chunk = bytearray(asked.end - asked.start)
             self._root.read_ranges([Range(rel, asked.start, memoryview(chunk))])
-            self._check(bytes(chunk[:18]))
+            self._check(memoryview(chunk), n_bytes)
             return bytes(chunk)
-        data = self._root.get(rel)
-        for start, _ in self._index(array, int(number), data).reshape(-1, 2).tolist():
-            self._check(data[start : start + 18])
+        m = self._manifest
+        n_chunks, n_parts = m.shard_rows // m.chunk_rows, self._parts(array)
+        most_bytes = n_chunks * n_parts * most_stored + zarr_shard.index_bytes(n_chunks, n_parts)
+        data = self._root.get(rel, most_bytes)
+        for start, length in self._index(array, int(number), data).reshape(-1, 2).tolist():
+            self._check(memoryview(data)[start : start + length], n_bytes)
         return data[asked.offset :] if isinstance(asked, OffsetByteRequest) else data
 
     def _index(self, array: str, shard: int, data: bytes) -> npt.NDArray[np.int64]:
         """The index at the end of a shard's object, see `zarr_shard.parse_index`."""
         m, (first, stop) = self._manifest, self._manifest.shard_range(shard)
-        n_parts, used = (
-            len(m.states) if array == "states" else 1,
-            -(-(stop - first) // m.chunk_rows),
-        )
-        return zarr_shard.parse_index(data, m.shard_rows // m.chunk_rows, n_parts, used)
+        used = -(-(stop - first) // m.chunk_rows)
+        return zarr_shard.parse_index(data, m.shard_rows // m.chunk_rows, self._parts(array), used)
 
-    def _check(self, head: bytes) -> None:
-        """ValueError if a chunk that begins with these bytes says that it decompresses to more than it may.
+    def _parts(self, array: str) -> int:
+        """Return how many inner chunks hold the same rows of an array."""
+        return len(self._manifest.states) if array == "states" else 1
 
-        https://www.rfc-editor.org/rfc/rfc8878#name-frame-header
-        """
+    def _chunk_bytes(self, array: str) -> int:
+        """Return the bytes of an inner chunk of an array when it is decoded."""
         m = self._manifest
-        most = m.chunk_rows * m.row_bytes
-        if m.compression == "zstd" and head[:4] == _ZSTD and len(head) == 18:
-            single, kind, dictionary = head[4] >> 5 & 1, head[4] >> 6, (0, 1, 2, 4)[head[4] & 3]
-            size, first = (single, 2, 4, 8)[kind], 5 + (1 - single) + dictionary
-            says = int.from_bytes(head[first : first + size], "little") + 256 * (size == 2)
-            if says > most:
-                raise ValueError(f"it would decompress to {says:,} bytes; {most:,} are the most")
+        if array == "scale":
+            return m.chunk_rows * len(m.states) * layout.SCALE_BYTES
+        return m.chunk_rows * m.channels * layout.NUMBER_BYTES[m.dtype]
+
+    def _check(self, chunk: memoryview, n_bytes: int) -> None:
+        """ValueError if an inner chunk would decompress to more than ``n_bytes``."""
+        if self._manifest.checksum == "crc32c":
+            chunk = chunk[: -zarr_shard.CRC_BYTES]
+        if self._manifest.compression == "zstd":
+            check_zstd(chunk, n_bytes)
+        elif self._manifest.compression == "blosc":
+            check_blosc(chunk, n_bytes)
+
+
+def _most_stored(n_bytes: int) -> int:
+    """Return the most bytes that ``n_bytes`` take as they are stored: a codec may make numbers a little longer."""
+    return n_bytes + n_bytes // 8 + (1 << 16)

@@ -6,6 +6,7 @@ something takes ``before``, which is called just before the change becomes visib
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, NamedTuple
@@ -28,29 +29,44 @@ Before = Callable[[], None]
 
 
 class TooLargeError(ValueError):
-    """An object that has more bytes than its kind may have."""
+    """An object that has more bytes than its kind may have. ``rel`` names it where several were read."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, rel: str = "") -> None:
         super().__init__(f"it has more than {most_bytes:,} bytes")
+        self.rel = rel
 
 
-def read_regular(path: str, most_bytes: int | None = None) -> bytes:
-    """The bytes of a regular file of this machine, or of one that a link leads to.
+def open_regular(path: str) -> BinaryIO:
+    """Open a regular file of this machine for reading, or one that a link leads to.
 
-    IsADirectoryError; ShardCorruptError for a pipe or a device, which has no end; TooLargeError before anything is read.
+    Every file of a store is opened here, so that nothing in its place can make a reader wait or read for ever.
+
+    Raises:
+        FileNotFoundError, IsADirectoryError, other OSErrors.
+        ShardCorruptError: a pipe or a device is there.
     """
-    # Opened without waiting: a pipe otherwise is once somebody writes to it.
-    with open(
-        path, "rb", buffering=0, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
-    ) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ShardCorruptError(
-                f"{path} is a pipe or a device, where a file must be: move it away"
-            )
-        if most_bytes is not None and status.st_size > most_bytes:
-            raise TooLargeError(most_bytes)
-        return file.readall()
+    # Without O_NONBLOCK the open of a pipe waits until somebody writes to it. Regular files are read as always.
+    file = open(  # noqa: SIM115 - the caller closes it
+        path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+    )
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ShardCorruptError(f"{path} is a pipe or a device, where a file must be: move it away")
+    return file
+
+
+def regular_size(path: str) -> int:
+    """Return the bytes of a regular file, for a library that opens it by name. Raises what `open_regular` does."""
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def read_regular(path: str, most_bytes: int | None = None, rel: str = "") -> bytes:
+    """Return the bytes of a regular file. Raises what `open_regular` does, and TooLargeError before anything is read."""
+    with open_regular(path) as file:
+        if most_bytes is not None and os.fstat(file.fileno()).st_size > most_bytes:
+            raise TooLargeError(most_bytes, rel)
+        return file.read()
 
 
 def pieces_of(data: Data) -> tuple[bytes | bytearray | memoryview, ...]:
@@ -151,6 +167,15 @@ def comparable(stamp: str) -> str:
     """What of a stamp outlives a copy that keeps times: of a local file's, the time of its last change."""
     inode, dash, changed = stamp.partition("-")
     return changed if dash and inode.isdecimal() else stamp
+
+
+def is_of_parts(stamp: str) -> bool:
+    """Return True for the ETag of an S3 object that was put in several parts.
+
+    Such an ETag ends with the number of parts and follows from where they were cut. A copy of the object has another one,
+    while the ETag of an object that was put at once is often the MD5 of its bytes, which copies keep.
+    """
+    return re.fullmatch(r"ETag=\W*[0-9a-f]{32}-\d+\W*", stamp) is not None
 
 
 def nothing() -> None:

@@ -60,14 +60,13 @@ DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a
 LONGEST_PAUSE_SECONDS = 15.0
 LOCAL_ATTEMPTS, LOCAL_PAUSE_SECONDS = 4, 1.0  # waiting helps little there
 
-# What no repetition mends.
+# OSErrors that no repetition mends. Those that are ValueErrors too are wrong uses of a file, such as io.UnsupportedOperation.
 _FINAL = (
-    EOFError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError,
-    StoreError, ValueError, TypeError, LookupError, AttributeError, ImportError, NotImplementedError, MemoryError,
+    FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError, StoreError, ValueError,
 )  # fmt: skip
-_FINAL_NUMBERS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG}
-)
+_FINAL_NUMBERS = frozenset((
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG, errno.EBADF, errno.ELOOP,
+))  # fmt: skip
 
 
 def translate_error(error: Exception, where: str, *, put: bool = False) -> Exception:
@@ -189,11 +188,17 @@ class TranslatingCalls:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether ``error`` of a filesystem may be gone the next time. Filesystems have errors of their own, hence by exclusion."""
+    """Return True if ``error``, of a storage, may be gone the next time.
+
+    Only OSErrors may, and errors of known clients, which count as the OSErrors that `translate_error` makes of them. Any other
+    error, such as an AssertionError or a RuntimeError, is a fault of a program, which would be the same the next time.
+    """
+    if isinstance(error, Exception) and _is_client_s(error):
+        error = translate_error(error, "")
     return (
-        isinstance(error, Exception)
+        isinstance(error, OSError)
         and not isinstance(error, _FINAL)
-        and getattr(error, "errno", None) not in _FINAL_NUMBERS
+        and error.errno not in _FINAL_NUMBERS
     )
 
 

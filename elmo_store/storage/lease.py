@@ -21,7 +21,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Self, TypeVar
+
+from msgspec import Meta
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.storage.failures import retry
@@ -42,7 +44,9 @@ SILENT_HEARTBEATS = 3  # of a launcher that has ended
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
 _MEMBERS = "members"  # of a collection: stores that have leases of their own
-_UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, RecursionError)
+# Up to the end of the year 9999, where dates end: neither infinite nor NaN.
+Seconds = Annotated[float, Meta(ge=0, le=253_402_300_799.0)]
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -53,8 +57,8 @@ class Lease:
     run: str  # a name that no other run has
     owner: str  # user@host, for people
     process: Process  # the launcher
-    since: float  # Unix seconds
-    patience_seconds: float  # without a heartbeat for so long it counts as abandoned
+    since: Seconds  # Unix time
+    patience_seconds: Seconds  # without a heartbeat for so long it counts as abandoned
     local: bool  # the launcher's end is the end of all its workers
 
     @classmethod
@@ -65,6 +69,16 @@ class Lease:
     def has_ended(self) -> bool:
         """Whether nobody works for the run any more, as far as this machine can tell: a local run whose launcher is gone."""
         return self.local and self.process.is_of_this_machine() and not self.process.alive()
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """One heartbeat object, as `put_heartbeat` writes it."""
+
+    run: str
+    said: Seconds  # Unix time, by its writer's clock
+    job: str = ""
+    console: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,11 +105,31 @@ def read_lease(root: Root) -> Lease | None:
 
 
 def _read(root: Root) -> Lease | None:
-    """The lease; None for one that can't be read, FileNotFoundError or NotADirectoryError without one."""
+    """Read the lease.
+
+    Returns:
+        The lease, None for one that can't be read: whoever wants the output replaces that.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError: there is no lease.
+    """
     try:
-        return convert(root.get_json(LEASE), Lease)
+        return _typed_json(root, LEASE, Lease)
     except (ValueError, RecursionError):
         return None
+    except FileNotFoundError:
+        # A link that leads nowhere has the lease's name, so nobody could put a new lease.
+        if root.is_local and os.path.islink(root.path(LEASE)):
+            return None
+        raise
+
+
+def _typed_json(root: Root, rel: str, kind: type[T]) -> T:
+    """Return the JSON object ``rel`` as ``kind``. ValueError if one of its fields can't be."""
+    value = root.get_json(rel)
+    # Raises ValueError for NaN, and for half a surrogate pair, which no terminal prints.
+    encoded_json(value)
+    return convert(value, kind)
 
 
 def look_seconds(root: Root) -> float:
@@ -110,17 +144,22 @@ def worker_heartbeat(process: Process) -> str:
 
 def read_heartbeats(root: Root, run: str) -> Heartbeats:
     """The heartbeats of ``run``: a listing, and a read of each."""
-    beats = {name: _heartbeat(root, name) for name in root.list(LEASES) if name != LEASE}
-    own = {name: beat for name, beat in beats.items() if beat.get("run") == run}
-    job = next((beat for beat in own.values() if beat.get("job")), {})
-    said = {name: float(beat["said"]) for name, beat in own.items()}
-    return Heartbeats(said, str(job.get("job", "")), str(job.get("console", "")))
+    beats: dict[str, Heartbeat] = {}
+    for name in root.list(LEASES):
+        beat = None if name == LEASE else _heartbeat(root, name)
+        if beat is not None and beat.run == run:
+            beats[name] = beat
+    said = {name: beat.said for name, beat in beats.items()}
+    with_job = next((beat for beat in beats.values() if beat.job), None)
+    if with_job is None:
+        return Heartbeats(said)
+    return Heartbeats(said, with_job.job, with_job.console)
 
 
 def was_heard(root: Root, name: str, run: str, seconds: float) -> bool:
     """Whether the heartbeat ``name`` of ``run`` is of the last ``seconds``; one of a clock that differs by more is not."""
     beat = _heartbeat(root, name)
-    return beat.get("run") == run and abs(time.time() - float(beat["said"])) < seconds
+    return beat is not None and beat.run == run and abs(time.time() - beat.said) < seconds
 
 
 def put_heartbeat(root: Root, name: str, run: str, job: str = "", console: str = "") -> None:
@@ -262,12 +301,12 @@ def _wait_until_abandoned(
             raise LeaseHeldError(str(root), described(now, heard))
 
 
-def _heartbeat(root: Root, name: str) -> dict[str, Any]:
+def _heartbeat(root: Root, name: str) -> Heartbeat | None:
+    """Return the heartbeat object ``name``; None without one, and for one that can't be read."""
     try:
-        value = root.get_json(name)
-    except _UNREADABLE:
-        return {}
-    return value if isinstance(value, dict) and isinstance(value.get("said"), int | float) else {}
+        return _typed_json(root, name, Heartbeat)
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
 
 
 def _owner() -> str:

@@ -5,6 +5,7 @@ files of a run before prevents its late puts: see `elmo_store.storage.lease`.
 """
 
 import ctypes
+import errno
 import os
 import posixpath
 import shutil
@@ -14,7 +15,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import DiskFullError, StoreError
 from elmo_store.storage.data import (
     TEMPORARY_PREFIX,
     Before,
@@ -24,12 +25,16 @@ from elmo_store.storage.data import (
     ShortReadError,
     crc32c_of,
     nothing,
+    open_regular,
     pieces_of,
     read_regular,
+    size_of,
 )
 from elmo_store.storage.process import is_abandoned, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
+COPY_BYTES = 1 << 20  # at a time
+ROOM_BYTES = 16 << 20  # that a library may hold back before it writes to a file
 _ATTEMPTS = 10  # to make a folder and a file in it while others remove the folder
 _SYNCFS = getattr(
     ctypes.CDLL(None), "syncfs", None
@@ -49,28 +54,27 @@ class LocalDisk:
         return read_regular(self._path(rel), most_bytes)
 
     def crc32c(self, rel: str) -> str:
-        with open(self._path(rel), "rb", buffering=0) as file:
+        with open_regular(self._path(rel)) as file:
             return crc32c_of(file)
 
-    def get_many(self, rels: Sequence[str]) -> list[bytes]:
-        return [self.get(rel) for rel in rels]
+    def get_many(self, rels: Sequence[str], most_bytes: int | None = None) -> list[bytes]:
+        return [read_regular(self._path(rel), most_bytes, rel) for rel in rels]
 
     def tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         data = {}
         for rel, n_bytes in tails.items():
-            with open(self._path(rel), "rb") as file:
+            with open_regular(self._path(rel)) as file:
                 size = os.fstat(file.fileno()).st_size
                 data[rel] = os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
         return data
 
     def ranges(self, ranges: Sequence[Range]) -> None:
         for rel, pieces in groupby(ranges, key=lambda piece: piece.rel):
-            with open(
-                self._path(rel), "rb"
-            ) as file:  # anew for every call: one that has vanished or was replaced is noticed
+            # Opened anew for every call: a file that has vanished or was replaced is noticed.
+            with open_regular(self._path(rel)) as file:
                 for piece in pieces:
                     file.seek(piece.start)
-                    if file.readinto(piece.into) < piece.into.nbytes:
+                    if file.readinto(piece.into) < piece.into.nbytes:  # type: ignore[attr-defined]
                         raise ShortReadError(rel, f"ends before byte {piece.stop}")
 
     def stat(self, rel: str) -> Listed | None:
@@ -199,13 +203,16 @@ class LocalDisk:
         try:
             _write_in_folder(temporary, data, link=link)
             yield temporary
-        except BaseException:
+        except BaseException as error:
             with suppress(FileNotFoundError):
                 os.remove(temporary)
             with suppress(
                 OSError
             ):  # it holds something; made for this object alone, it goes with it
                 os.rmdir(folder)
+            if is_full(error):
+                size = os.path.getsize(data) if isinstance(data, Path) else size_of(data)
+                raise disk_full(self._folder, size) from error
             raise
         with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
             os.remove(temporary)
@@ -218,6 +225,38 @@ class LocalDisk:
             if os.path.islink(folder):
                 return folder
         return None
+
+
+def is_full(error: BaseException) -> bool:
+    """Return True for the error of a disk without space, or of a quota that is used up."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def disk_full(folder: str, n_bytes: int = 0) -> DiskFullError:
+    """Return the error of a disk that has no room at ``folder``, for an object of ``n_bytes`` where that is known."""
+    free = free_bytes(folder)
+    figures = f"{free / 1e6:,.1f} MB are free"
+    if n_bytes:
+        figures += f", the next object takes {n_bytes / 1e6:,.1f} MB"
+    if free >= n_bytes > 0:
+        figures += "; a quota or the number of files may be used up"
+    return DiskFullError(
+        f"no space is left at {folder} ({figures}): make room there, then rerun the same command"
+    )
+
+
+def check_room(path: str, n_bytes: int) -> None:
+    """Raise DiskFullError unless the disk of the file ``path`` has room for ``n_bytes`` more, and `ROOM_BYTES`."""
+    folder = posixpath.dirname(path)
+    if free_bytes(folder) < n_bytes + ROOM_BYTES:
+        raise disk_full(folder)
+
+
+def free_bytes(folder: str) -> int:
+    """Return the free space of the disk of ``folder``, which need not exist yet."""
+    while not os.path.exists(folder):
+        folder = posixpath.dirname(folder)
+    return shutil.disk_usage(folder).free
 
 
 def local_stamp(status: os.stat_result) -> str:
@@ -265,11 +304,13 @@ def _write_in_folder(path: str, data: Data | Path, *, link: bool) -> None:
 def _write(path: str, data: Data | Path, *, link: bool) -> None:
     """Make the file ``path``; from another by a hard link, if that may be (``link``) and the disk allows it."""
     if isinstance(data, Path):
-        if link:
-            with suppress(OSError):  # another disk, or one without links
-                os.link(data, path)
-                return
-        shutil.copyfile(data, path)
+        with open_regular(str(data)) as source:
+            if link:
+                with suppress(OSError):  # another disk, or one without links
+                    os.link(data, path)
+                    return
+            with open(path, "wb") as target:
+                shutil.copyfileobj(source, target, COPY_BYTES)
         return
     with open(path, "wb") as file:
         file.writelines(pieces_of(data))

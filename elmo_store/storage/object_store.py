@@ -57,16 +57,21 @@ class ObjectStore:
         asked = {} if most_bytes is None else {"start": 0, "end": most_bytes + 1}
         data: bytes = self._calls.cat_file(self._path(rel), **asked, **self._one_request)
         if most_bytes is not None and len(data) > most_bytes:
-            raise TooLargeError(most_bytes)
+            raise TooLargeError(most_bytes, rel)
         return data
 
     def crc32c(self, rel: str) -> str:
         return crc32c_digits(self.get(rel))
 
-    def get_many(self, rels: Sequence[str]) -> list[bytes]:
+    def get_many(self, rels: Sequence[str], most_bytes: int | None = None) -> list[bytes]:
         if len(rels) < 2:
-            return [self.get(rel) for rel in rels]
-        return self._fetch(rels, [None] * len(rels), [None] * len(rels), **self._one_request)
+            return [self.get(rel, most_bytes) for rel in rels]
+        start, stop = (None, None) if most_bytes is None else (0, most_bytes + 1)
+        fetched = self._fetch(rels, [start] * len(rels), [stop] * len(rels), **self._one_request)
+        for rel, data in zip(rels, fetched, strict=True):
+            if most_bytes is not None and len(data) > most_bytes:
+                raise TooLargeError(most_bytes, rel)
+        return fetched
 
     def tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         starts = [-n_bytes for n_bytes in tails.values()]

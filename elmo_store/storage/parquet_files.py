@@ -1,12 +1,12 @@
 """Parquet files of a store, read so that only what is asked for is fetched, and all of it at once; with our errors.
 
 A footer costs one request, row groups of any number of files one round of them. pyarrow decodes. What row groups decompress to is
-bounded by what their footer says of them, before anything is decoded.
+bounded before anything is decoded: by what their footer says, then by what the headers of their pages say, since a reader takes
+memory by those.
 """
 
 import io
 import mmap
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
 from elmo_store.storage.data import Range, ShortReadError
+from elmo_store.storage.parquet_pages import pages
 from elmo_store.storage.root import Root
 
 TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
@@ -130,18 +131,14 @@ def check_groups(where: str, metadata: pq.FileMetaData, n_rows: int, group_rows:
 
 def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     """The row groups of each request as a table, columns in the order asked for. ShardMissingError, ShardCorruptError."""
-    tables = []
-    fetched = None if root.is_local else _fetch(root, requests)
-    for i, request in enumerate(requests):
-        path = root.path(request.rel)
+    for request in requests:
         with errors_name(root, request.rel):
-            size = os.stat(path).st_size if fetched is None else len(fetched[i])
-            _check_sizes(size, request.metadata, request.groups, request.columns)
-            tables.append(
-                _read(path if fetched is None else pa.BufferReader(fetched[i]), request, size)
-            )
-    if fetched is None:  # what was fetched is confirmed
-        root.confirm()
+            _check_sizes(request.metadata, request.groups, request.columns)
+    tables = []
+    for request, file in zip(requests, _fetch(root, requests), strict=True):
+        with errors_name(root, request.rel):
+            _check_pages(memoryview(file), request)
+            tables.append(_read(pa.BufferReader(file), request, len(file)))
     return tables
 
 
@@ -152,14 +149,15 @@ def read_table(root: Root, rel: str, schema: pa.Schema) -> pa.Table:
     sizes beyond `_check_sizes`.
     """
     with errors_name(root, rel):
-        data = root.get(rel)
+        data = root.get(rel, MOST_STORED)
         metadata = pq.read_metadata(pa.BufferReader(data))
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
             raise ValueError(problem)
         request = GroupsOf(
             rel, metadata, tuple(range(metadata.num_row_groups)), tuple(schema.names)
         )
-        _check_sizes(len(data), metadata, request.groups, request.columns)
+        _check_sizes(metadata, request.groups, request.columns)
+        _check_pages(memoryview(data), request)
         return _read(pa.BufferReader(data), request, len(data)).select(schema.names)
 
 
@@ -284,9 +282,14 @@ def _most_bytes(stored_bytes: int) -> int:
 
 
 def _leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[int]:
-    """Places in the schema of the values of the fields of these names."""
-    schema = metadata.schema
-    return [i for i in range(len(schema)) if schema.column(i).path.partition(".")[0] in columns]
+    """Return the places in the schema of the values of the fields of these names, as pyarrow finds them.
+
+    A name may hold points, as those of mixes do: pyarrow then also reads the fields whose names begin with it and a point.
+    """
+    names = set(columns)
+    heads = tuple(f"{name}." for name in columns)
+    paths = [metadata.schema.column(place).path for place in range(len(metadata.schema))]
+    return [place for place, path in enumerate(paths) if path in names or path.startswith(heads)]
 
 
 def _chunks(
@@ -311,18 +314,50 @@ def _chunks(
             yield column, start, start + stored
 
 
-def _check_sizes(
-    size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]
-) -> None:
-    """ValueError, with the limit, if columns of row groups of a file of ``size`` end behind it, or would take too much memory."""
+def _check_sizes(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
+    """ValueError, with the limit, if columns of row groups would take too much memory by what the footer says."""
     stored = total = 0
     for column, start, stop in _chunks(metadata, groups, columns):
-        if stop > size:
-            raise ValueError(f"its column {column.path_in_schema} ends at byte {stop} of {size}")
         stored += stop - start
         total += max(column.total_uncompressed_size, 4 * column.num_values)
-    if total > _most_bytes(stored):
+    _check_total(total, stored, columns)
+
+
+def _check_pages(data: memoryview, request: GroupsOf) -> None:
+    """Check the pages of the columns that are requested of the file ``data``.
+
+    Raises:
+        ValueError: a column ends behind the file, its pages are damaged, or would take too much memory.
+    """
+    widths = {
+        request.metadata.schema.column(place).path: request.metadata.schema.column(place).length
+        for place in _leaves(request.metadata, request.columns)
+    }
+    stored = total = 0
+    for column, start, stop in _chunks(request.metadata, request.groups, request.columns):
+        if stop > len(data):
+            raise ValueError(
+                f"its column {column.path_in_schema} ends at byte {stop} of {len(data)}"
+            )
+        if (
+            column.num_values <= 0
+        ):  # no page is decoded, and there may be none at the offset that the footer gives
+            continue
+        stored += stop - start
+        n_bytes = n_values = 0
+        for page in pages(data[start:stop]):
+            n_bytes += page.uncompressed_bytes
+            n_values += page.n_values
+        # A value of a dictionary, or one that is repeated, takes next to nothing in a page, and its whole width in memory.
+        width = max(4, widths[column.path_in_schema] or 0)
+        total += max(n_bytes, width * n_values)
+    _check_total(total, stored, request.columns)
+
+
+def _check_total(n_bytes: int, stored: int, columns: Sequence[str]) -> None:
+    """ValueError if columns that take ``stored`` bytes in a file would take more than they may in memory."""
+    if n_bytes > _most_bytes(stored):
         raise ValueError(
-            f"its columns {', '.join(columns)} would take {total:,} bytes, more than {MOST_BYTES:,} and "
+            f"its columns {', '.join(columns)} would take {n_bytes:,} bytes, more than {MOST_BYTES:,} and "
             f"{MOST_RATIO} times what is stored"
         )

@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
+
+from msgspec import Meta
 
 ABANDONED_SECONDS = 86_400.0  # a temporary file so old is nobody's, whichever machine it is of
 _FOLDER_PREFIX = "elmo-store-"
@@ -39,7 +41,8 @@ class Process:
     """A process, told apart from any that has its number later or elsewhere."""
 
     machine: str  # this start of a machine, and the namespace that its process numbers are of
-    pid: int
+    # A signal to process 0 or to a negative number would go to a group of processes.
+    pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     started: str  # in ticks since the machine started; "" where the system does not tell
 
     @classmethod
@@ -65,7 +68,7 @@ class Process:
         """Whether it still runs; of a process of this machine."""
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):  # no process has a number that large
             return False
         except PermissionError:
             pass

@@ -6,7 +6,6 @@ process opens when it first needs them. A root may belong to an owner, such as t
 
 import builtins
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -28,7 +27,7 @@ from elmo_store.storage.filesystems import (
     open_filesystem,
 )
 from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_json
-from elmo_store.storage.local_disk import LocalDisk
+from elmo_store.storage.local_disk import LocalDisk, free_bytes
 from elmo_store.storage.object_store import ObjectStore
 
 T = TypeVar("T")
@@ -149,12 +148,7 @@ class Root:
 
     def free_bytes(self) -> int | None:
         """Free space where the root is or will be; None where nobody can say (object stores)."""
-        if not self.is_local:
-            return None
-        folder = self.path()
-        while not os.path.exists(folder):
-            folder = os.path.dirname(folder)
-        return shutil.disk_usage(folder).free
+        return free_bytes(self.path()) if self.is_local else None
 
     def path(self, rel: str = "") -> str:
         """The filesystem's own path of ``rel``. StoreError if it would leave the root."""
@@ -202,10 +196,13 @@ class Root:
         with self._reading():
             return self.objects.crc32c(checked(rel))
 
-    def get_many(self, rels: Sequence[str]) -> list[bytes]:
-        """The bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing."""
+    def get_many(self, rels: Sequence[str], most_bytes: int | None = None) -> list[bytes]:
+        """Return the bytes of each of ``rels``, all requested at once. FileNotFoundError names one missing.
+
+        TooLargeError if one has more than ``most_bytes``.
+        """
         with self._reading():
-            return self.objects.get_many([checked(rel) for rel in rels])
+            return self.objects.get_many([checked(rel) for rel in rels], most_bytes)
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of objects, ``tails``: rel → how many, or all of one that has fewer; all requested at once."""

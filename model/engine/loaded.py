@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.format.layout import state_names
+from elmo_store.format.numbers import FLOAT16_MAX, row_not_finite
 from model.engine.embedder import Embedder
 from model.engine.settings import EngineSettings
 from model.files.registry import load_model
 from model.start_state import StartState
 from model.warm import warm_state
+
+CHARACTERS_SHOWN = 60  # of a sentence in a message
 
 
 class LoadedModel:
@@ -39,10 +42,24 @@ class LoadedModel:
         *,
         boundaries: bool = False,
     ) -> list[npt.NDArray[np.floating[Any]]]:
-        """The states [rows, 2L+1, p] of tokenised sentences; with ``boundaries`` of BOS and EOS too, where there are tokens."""
+        """Compute the states [rows, 2L+1, p] of tokenised sentences.
+
+        With ``boundaries`` BOS and EOS are rows too, where there are tokens. ValueError, with the sentence, if a state is a
+        number that ``dtype`` can't hold.
+        """
         lengths = [
             len(tokens) + 2 if boundaries and tokens else len(tokens) for tokens in sentences
         ]
         with self._lock:
             rows = self._embedder.embed(sentences, boundaries=boundaries, dtype=dtype)
-        return np.split(rows, np.cumsum(lengths)[:-1]) if len(sentences) else []
+        ends = np.cumsum(lengths)
+        if (row := row_not_finite(rows)) is not None:
+            number = int(np.searchsorted(ends, row, "right"))
+            problem = "is not finite: the model's weights are damaged or far too large"
+            if dtype == "float16":
+                problem = f"float16 can't hold (it ends at {FLOAT16_MAX:,}): compute it in float32"
+            shown = " ".join(sentences[number])[:CHARACTERS_SHOWN]
+            raise ValueError(
+                f"sentence {number} ({shown!r}) has a state with a number that {problem}"
+            )
+        return np.split(rows, ends[:-1]) if len(sentences) else []

@@ -23,8 +23,9 @@ Without an option every object is read and compared with the size and CRC-32C in
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
     add_option(
-        parser, "--quick", "read no object: compare sizes, and ETags or times, with those of one listing; bytes that changed "
-        "without them, as on a failing disk, are not seen", False,
+        parser, "--quick", "read metadata only: compare sizes, and ETags or times, of all other objects with those of one "
+        "listing, and read those with another ETag or time; bytes that changed without them, as on a failing disk, are not seen",
+        False,
     )  # fmt: skip
     add_option(
         parser,
@@ -45,7 +46,7 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.quick and args.recompute:
         raise CommandError(
-            Exit.BAD_USAGE, "--quick reads no object: leave out --recompute, or --quick"
+            Exit.BAD_USAGE, "--quick reads no vectors: leave out --recompute, or --quick"
         )
     try:
         store = locations.open_store(args.store, args.storage_options)
@@ -76,7 +77,10 @@ def _run(args: argparse.Namespace) -> int:
             )
     how = "read and compared with their checksums"
     if args.quick:
-        how = f"listed, none read; {report.objects - report.by_size:,} compared by size and ETag or time"
+        n_alike = report.objects - report.read - report.by_size
+        how = (
+            f"listed; {n_alike:,} compared by size and ETag or time, {report.read:,} by their bytes"
+        )
         how += f", {report.by_size:,} by size alone" if report.by_size else ""
     summary = (
         f"{'damaged' if faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "

@@ -140,7 +140,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
         for record in islice(records, MEASURED_SENTENCES)
         if isinstance(record, ReadSentence)
     ]
-    model.embed(sentences[:1], "float16")  # what is packed or compiled at first
+    model.embed(sentences[:1], "float32")  # what is packed or compiled at first
     began = time.perf_counter()
-    model.embed(sentences, "float16")
+    model.embed(sentences, "float32")
     return sum(map(len, sentences)) / (time.perf_counter() - began)

@@ -286,7 +286,9 @@ def _deaths(root: Root, wait_seconds: float) -> Collection[WorkerEnd]:
 
 
 def _said(failure: Exception) -> str:
-    return worker_error(str(failure)) or repr(failure)
+    """Return the message of a runner's failure, without the name of the step that Beam adds."""
+    text = worker_error(str(failure)) or repr(failure)
+    return re.sub(r" \[while running '[^']*'\]", "", text)
 
 
 def worker_error(text: str) -> str:

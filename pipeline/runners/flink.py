@@ -4,7 +4,7 @@ import json
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -82,20 +82,24 @@ def cancel(address: str, job_id: str) -> bool:
 def follow(address: str, job_id: str) -> bool:
     """Return when a job has ended; whether Flink knew it. RuntimeError with what Flink says of its failure, or if it is lost."""
     try:
-        jobs = retry(partial(_listed, address, job_id), local=False)
+        jobs = _asked_again(partial(_listed, address, job_id))
         while any(job["state"] not in ENDED for job in jobs):
             time.sleep(LOOK_SECONDS)
-            jobs = retry(partial(_named, address, job_id), local=False)
+            jobs = _asked_again(partial(_named, address, job_id))
         for job in jobs:
             if job["state"] != "FINISHED":
-                said = retry(
-                    partial(answer, address, f"jobs/{job['jid']}/exceptions"), local=False
-                ).get("root-exception")
+                answered = _asked_again(partial(answer, address, f"jobs/{job['jid']}/exceptions"))
+                said = answered.get("root-exception")
                 raise RuntimeError(said or f"Flink's job is {job['state']}")
     except CommandError as error:
         lost = "its JobManager is lost, and with it the job unless another one goes on"
         raise RuntimeError(f"no Flink answers at {address} ({error.__cause__}): {lost}") from error
     return bool(jobs)
+
+
+def _asked_again(ask: Callable[[], Any]) -> Any:
+    """Return what ``ask`` returns, and retry while Flink does not answer: another JobManager may go on."""
+    return retry(ask, local=False, transient=lambda error: isinstance(error, CommandError))
 
 
 def answer(address: str, path: str) -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numcodecs.blosc import Blosc  # type: ignore[import-untyped]
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 import elmo_store
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import ShardMarker, read_marker
+from elmo_store.forms import zarr_shard
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.storage.root import Root
 from model.errors import OptionsError, WeightsError
@@ -97,6 +100,29 @@ def test_a_page_of_a_part_that_is_a_bomb_takes_no_memory(tmp_path: Path, diction
     assert grows(READ.format("store.sentence(0).tokens"), written.root.url(), part) < MOST_KIB
 
 
+def varint(value: int, size: int) -> bytes:
+    """A number as Thrift's compact protocol has it, filled up to ``size`` bytes by groups of zeros."""
+    groups = [(2 * value) >> 7 * i & 127 for i in range(size)]
+    return bytes([group | 128 for group in groups[:-1]] + groups[-1:])
+
+
+@pytest.mark.slow
+def test_a_footer_that_lies_about_its_sizes_takes_no_memory(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "s"), lengths=(1,), parts=(1,))
+    data = parquet_bomb(dictionary=False)
+    metadata = pq.read_metadata(BytesIO(data))
+    (size,) = {
+        column.total_uncompressed_size
+        for column in map(metadata.row_group(0).column, range(metadata.num_columns))
+        if column.total_uncompressed_size > 1 << 30
+    }
+    part = layout.sentences_part(0)
+    lying = data.replace(varint(size, 5), varint(1000, 5))
+    assert pq.read_metadata(BytesIO(lying)).row_group(0).column(6).total_uncompressed_size == 1000
+    written.root.put(part, lying)
+    assert grows(READ.format("store.sentence(0).tokens"), written.root.url(), part) < MOST_KIB
+
+
 @pytest.mark.slow
 def test_chunks_of_zstd_that_are_bombs(store: Written) -> None:
     bomb = bytes(Zstd(level=1).encode(bytes(1 << 30)))
@@ -104,6 +130,94 @@ def test_chunks_of_zstd_that_are_bombs(store: Written) -> None:
     rel = layout.zarr_sentence_chunk(0)
     store.root.put(rel, bomb)
     assert grows(READ.format("store.sentence(0).read()"), store.root.url(), rel) < MOST_KIB
+
+
+def zstd_bomb(kind: str) -> bytes:
+    """Some kilobytes of zstd that decompress to 1 GiB, though their first header does not say so."""
+    import zstandard
+
+    if kind == "without a size":
+        return zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 30))
+    whole = bytes(Zstd(level=1).encode(bytes(1 << 30)))
+    if kind == "behind a small frame":
+        return bytes(Zstd(level=1).encode(bytes(100))) + whole
+    return struct.pack("<II", 0x184D2A50, 4) + b"skip" + whole  # a skippable frame
+
+
+def put_in_shard(store: Written, array: str, chunk: bytes) -> str:
+    """Put ``chunk`` in the place of the first inner chunk of shard 0 of an array; its path."""
+    rel = layout.zarr_states_shard(0) if array == "states" else layout.zarr_scale_shard(0)
+    n_parts = len(store.manifest.states) if array == "states" else 1
+    data = store.root.get(rel)
+    entries = zarr_shard.parse_index(data, 1, n_parts, 1)[0].tolist()
+    chunks = [data[start : start + length] for start, length in entries]
+    if store.manifest.checksum == "crc32c":
+        chunk += zarr_shard.crc32c(chunk)
+    chunks[0] = chunk
+    lengths = np.array([[len(one)] for one in chunks], np.uint64)
+    store.root.put(rel, b"".join(chunks) + zarr_shard._index(lengths, 1))
+    return rel
+
+
+READ_SHARD = READ.format("store.read({states}, rows={rows})")
+WHOLE, ONE_CHUNK = "slice(0, 16)", "slice(0, 4)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["without a size", "behind a small frame", "behind a skippable"])
+@pytest.mark.parametrize("checksum", ["none", "crc32c"])
+def test_states_in_zstd_that_hides_its_size(tmp_path: Path, kind: str, checksum: str) -> None:
+    store = make_store(
+        str(tmp_path / "s"), compression="zstd", checksum=checksum, store_forms=("zarr",)
+    )
+    rel = put_in_shard(store, "states", zstd_bomb(kind))
+    for states, rows in ((None, WHOLE), ("'x'", ONE_CHUNK)):
+        code = READ_SHARD.format(states=states, rows=rows)
+        assert grows(code, store.root.url(), rel) < MOST_KIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("array", ["states", "scale"])
+def test_numbers_in_blosc_that_are_a_bomb(tmp_path: Path, array: str) -> None:
+    store = make_store(
+        str(tmp_path / "s"), compression="blosc", dtype="int8", store_forms=("zarr",)
+    )
+    bomb = bytes(Blosc(cname="zstd", clevel=1).encode(bytes(1 << 30)))
+    assert len(bomb) < 1 << 20
+    rel = put_in_shard(store, array, bomb)
+    code = READ_SHARD.format(states=None, rows=WHOLE)
+    assert grows(code, store.root.url(), rel) < MOST_KIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["without a size", "behind a small frame", "behind a skippable"])
+def test_sentence_start_in_zstd_that_hides_its_size(store: Written, kind: str) -> None:
+    rel = layout.zarr_sentence_chunk(0)
+    store.root.put(rel, zstd_bomb(kind))
+    assert grows(READ.format("store.sentence(0).read()"), store.root.url(), rel) < MOST_KIB
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_zstd_of_several_frames_or_without_a_size_is_read(tmp_path: Path, split: bool) -> None:
+    """Other programs may write it."""
+    import zstandard
+
+    store = make_store(str(tmp_path / "s"), compression="zstd", store_forms=("zarr",))
+    numbers = store.states[:16, 0].tobytes()
+    encode = zstandard.ZstdCompressor(write_content_size=split).compress
+    parts = [numbers[:40], numbers[40:]] if split else [numbers]
+    put_in_shard(store, "states", b"".join(map(encode, parts)))
+    rows = elmo_store.open(store.root.url()).read(rows=slice(0, 16))
+    np.testing.assert_array_equal(rows, store.states[:16])
+
+
+@pytest.mark.parametrize("rel", [layout.zarr_sentence_chunk(0), layout.zarr_states_shard(0)])
+def test_a_chunk_or_shard_that_is_too_large_is_not_read(tmp_path: Path, rel: str) -> None:
+    store = make_store(str(tmp_path / "s"), compression="zstd", store_forms=("zarr",))
+    with Path(store.root.path(rel)).open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ShardCorruptError, match=f"{rel} is damaged"):
+        elmo_store.open(store.root.url()).sentence(0).read()
 
 
 @pytest.mark.parametrize("column", ["tokens", "id"])

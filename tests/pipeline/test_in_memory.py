@@ -12,7 +12,10 @@ import pytest
 
 import elmo_store
 from elmo_store.own_packages import OUR_FOLDER
-from tests.pipeline.conftest import Command
+from model.files.registry import random_weights
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
+from tests.pipeline.conftest import TINY, Command
 from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import RawRecord, field_records
 from transforms.text.tokenizers import get
@@ -86,6 +89,44 @@ def test_a_sentence_that_a_store_rejects_is_refused(tiny_model: Path, reason: st
     assert reason in reject.reason
     with pytest.raises(ValueError, match=re.escape(reason)):
         elmo_store.embed([REJECTED[reason]], str(tiny_model))
+
+
+@pytest.fixture(scope="module")
+def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose word vectors float16 can't hold."""
+    weights = random_weights(TINY)
+    weights.tensors["proj.bias"][:] = 1e6
+    path = tmp_path_factory.mktemp("model") / "large.safetensors"
+    weights.save_safetensors(path)
+    return path
+
+
+def test_states_that_float16_can_t_hold_are_refused(large_model: Path) -> None:
+    sentences = [[], ["the", "bank"]]
+    with pytest.raises(ValueError, match=r"sentence 1 \('the bank'\) .* float16 can't hold"):
+        elmo_store.embed(sentences, str(large_model))
+    _, whole = elmo_store.embed(sentences, str(large_model), dtype="float32")
+    assert np.isfinite(whole.read()).all()
+
+
+@pytest.mark.parametrize("form", ["zarr", "parquet"])
+def test_a_job_stops_at_states_that_float16_can_t_hold(
+    large_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    (tmp_path / "in.txt").write_text("the bank\n")
+    command = [
+        "embed",
+        str(tmp_path / "in.txt"),
+        "--input-format",
+        "lines",
+        "--model",
+        str(large_model),
+    ]
+    code = main([*command, "--output", str(tmp_path / "store"), "--store", form])
+    assert code == Exit.INCOMPLETE
+    assert "row 0 (sentence 0, token 'the') holds a number that float16" in capsys.readouterr().err
+    again = main([*command, "--output", str(tmp_path / "whole"), "--dtype", "float32"])
+    assert again == Exit.COMPLETE
 
 
 @pytest.mark.slow

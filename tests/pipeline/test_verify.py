@@ -1,5 +1,6 @@
 """``elmo-store verify``: its report, its exit codes, and vectors that are computed again."""
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -90,7 +91,7 @@ def test_vectors_are_computed_again_where_the_compiled_cell_is_not(
     assert "recomputed: " in capsys.readouterr().out
 
 
-def test_a_quick_look_reads_no_object_and_says_what_it_compared(
+def test_a_quick_look_says_what_it_compared_how(
     embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, copy, touched = tmp_path / "store", tmp_path / "copy", tmp_path / "touched"
@@ -105,11 +106,14 @@ def test_a_quick_look_reads_no_object_and_says_what_it_compared(
 
     code, shown = quick(store)
     assert code == Exit.COMPLETE
-    assert (
-        f", {len(read_manifest(Root(store)).objects)} by size alone; " in shown
-    )  # those of the manifest have no stamp
-    assert quick(touched)[0] == Exit.DAMAGED
-    assert "states/c/0/0/0 was replaced after its marker was put" in quick(touched)[1]
+    n_small = len(read_manifest(Root(store)).objects)  # which have no stamp
+    assert f", {n_small} by their bytes; " in shown
+    code, shown = quick(touched)  # the same bytes: another time is no damage
+    assert (code, f", {n_small + 1} by their bytes; " in shown) == (Exit.COMPLETE, True)
+    path = touched / layout.zarr_states_shard(0)
+    path.write_bytes(bytes(len(path.read_bytes())))
+    code, shown = quick(touched)
+    assert (code, "states/c/0/0/0 has CRC-32C" in shown) == (Exit.DAMAGED, True)
     code, shown = quick(copy)
     assert (code, "; 0 compared by size and ETag or time" in shown) == (Exit.COMPLETE, True)
     for path in (copy / layout.zarr_states_shard(0), copy / layout.sentences_part(0)):
@@ -118,6 +122,31 @@ def test_a_quick_look_reads_no_object_and_says_what_it_compared(
     (copy / layout.zarr_states_shard(1)).unlink()
     assert "states/c/1/0/0 is missing" in quick(copy)[1]
     assert quick(store, "--recompute", "1")[0] == Exit.BAD_USAGE
+
+
+@pytest.mark.parametrize(
+    "rel",
+    [
+        layout.START_STATE,
+        layout.INPUTS,
+        layout.SENTENCE_INDEX,
+        f"{layout.ZARR}/zarr.json",
+        f"{layout.ZARR}/states/zarr.json",
+    ],
+)
+def test_a_quick_look_compares_the_bytes_of_metadata(
+    rel: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(made.zarr, store)
+    status = (store / rel).stat()
+    (store / rel).write_bytes(bytes(status.st_size))
+    os.utime(store / rel, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    code = main(["verify", str(store), "--quick"])
+
+    assert code == Exit.DAMAGED
+    assert f"{rel} has CRC-32C" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import traceback
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +22,11 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
+import elmo_store
+from elmo_store.checking.verify import verify
 from elmo_store.errors import StoreError
+from elmo_store.format import layout
+from elmo_store.format.markers import STAMPS, ShardMarker, read_marker, write_marker
 from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.failures import is_transient
 from elmo_store.storage.filesystems import OBSTORE, kind_of, open_filesystem
@@ -30,6 +35,7 @@ from elmo_store.storage.obstore_client import s3_settings
 from elmo_store.storage.overlap import INSIDE, relation, resolved
 from elmo_store.storage.root import Root
 from tests.buckets import CLIENTS, bucket_root
+from tests.store.support import make_store
 
 
 @pytest.fixture(params=CLIENTS)
@@ -537,3 +543,30 @@ def test_names_that_look_like_patterns_are_names(
     own.remove_tree("b")
     assert own.list() == []
     assert other.list() == ["a", "b/c", "b/d"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_quick_look_at_a_copy_of_objects_in_parts(
+    request: pytest.FixtureRequest, damaged: bool
+) -> None:
+    """S3 keeps the ETags of small objects when it copies them, and makes others of those that were put in parts."""
+    store = make_store(bucket_root(request, "s3").url())
+    markers = [
+        read_marker(store.root, ShardMarker, shard) for shard in range(store.manifest.sizes.shards)
+    ]
+    for marker in filter(None, markers):
+        stamps = [store.root.stamp(record.path) or "" for record in marker.objects]
+        stamps[0] = f'ETag="{"0a" * 16}-7"'  # of the first object of the store that was copied
+        write_marker(store.root, replace(marker, stats={STAMPS: "\n".join(stamps)}))
+    if damaged:
+        rel = layout.zarr_token_chunk(0)
+        store.root.put(rel, bytes(store.root.size(rel) or 0))
+
+    report = verify(elmo_store.open(store.root.url()), quick=True)
+
+    assert [fault.text.partition(" has ")[0] for fault in report.faults] == (
+        [store.root.url(rel)] if damaged else []
+    )
+    assert report.by_size >= len(markers)
+    store.root.remove_tree()

@@ -114,16 +114,16 @@ def test_states_that_are_no_bilms(shape: tuple[int, ...]) -> None:
         layers_of_states(np.zeros(shape, np.float32))
 
 
+@pytest.mark.parametrize("url", ["", "memory://mixed"])
 @pytest.mark.parametrize("form", ["zarr", "parquet"])
-def test_a_mixed_store(tmp_path: Path, form: str) -> None:
+def test_a_mixed_store(tmp_path: Path, form: str, url: str) -> None:
+    url = url or str(tmp_path / "store")
     sets = (
         WeightSet("ner", (0.5, 0.25, 0.25), 1.0),
         WeightSet("pos.v2", (1 / 3,) * 3, 2.0, (0.0, 0.0, 0.0)),
     )
-    written = make_store(
-        str(tmp_path / "store"), mix=MixInfo("s3://a/b", "4" * 64, True, sets), channels=16
-    )
-    store = elmo_store.open(tmp_path / "store", form=form)
+    written = make_store(url, mix=MixInfo("s3://a/b", "4" * 64, True, sets), channels=16)
+    store = elmo_store.open(url, form=form)
     assert store.states == ("ner", "pos.v2")
     assert store.manifest.mix == written.manifest.mix
     np.testing.assert_array_equal(store["pos.v2"][:], written.states[:, 1])

@@ -248,8 +248,9 @@ def test_what_may_pass_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert retry(work, local=True) == b"answer"
     assert work.calls == 4
 
-    class HttpError(Exception):  # filesystems have errors of their own
-        pass
+    class HttpError(Exception):  # clients have errors of their own
+        __module__ = "gcsfs.retry"
+        status_code = 503
 
     monkeypatch.setattr(failures, "LONGEST_PAUSE_SECONDS", 0.01)
     work = Failing(*[HttpError("503")] * 20)
@@ -273,7 +274,8 @@ def test_an_outage_is_waited_for_until_the_deadline_and_then_told(
 @pytest.mark.parametrize(
     "error",
     [FileNotFoundError("a"), PermissionError("403"), ValueError("x"), MemoryError(), OSError(errno.ENOSPC, "full"),
-     OSError(errno.EROFS, "read only"), LeaseLostError("a", "b", None)],
+     OSError(errno.EROFS, "read only"), LeaseLostError("a", "b", None), AssertionError("x"), RuntimeError("x"),
+     ZeroDivisionError("x"), RecursionError("x"), Exception("of nobody that is known")],
 )  # fmt: skip
 def test_what_no_repetition_mends_is_told_at_once(error: Exception) -> None:
     work = Failing(error)

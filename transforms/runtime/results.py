@@ -10,10 +10,12 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 import apache_beam as beam
 
+from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ScratchPart
 from transforms.runtime.owner import run_of
@@ -68,12 +70,11 @@ class Outcome:
     @classmethod
     def failed(cls, shard: int, doing: str, error: Exception) -> "Outcome":
         """That of a shard which is not in the store."""
+        text = f"shard {shard}, {doing}: {type(error).__name__}: {error}"
         last = traceback.extract_tb(error.__traceback__)[-1:]
-        line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-        return cls(
-            (f"shard {shard}, {doing}: {type(error).__name__}: {error}{line}",),
-            Counter(shards_failed=1),
-        )
+        if last and not isinstance(error, OSError | StoreError):  # those say all that a user needs
+            text += f" ({Path(last[0].filename).name}:{last[0].lineno})"
+        return cls((text,), Counter(shards_failed=1))
 
     @classmethod
     def written(cls, n_tokens: int) -> "Outcome":

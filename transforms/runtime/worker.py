@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.errors import DiskFullError, LeaseLostError, StoreError
 from elmo_store.storage.root import Root
 from model.errors import DeviceLostError
 from transforms.runtime.owner import run_name, run_of
@@ -53,8 +53,12 @@ class Health:
         self._errors = []
 
     def failed(self, shard: int, doing: str, error: Exception) -> Outcome:
-        """What became of a shard. Raises ``error`` itself where no shard is to blame: the lease or the device is lost."""
-        if isinstance(error, LeaseLostError | DeviceLostError):
+        """Return what became of a shard.
+
+        Raises ``error`` itself where no shard is to blame and no other shard would fare better: the lease or the device is
+        lost, or the disk is full.
+        """
+        if isinstance(error, LeaseLostError | DeviceLostError | DiskFullError):
             raise error
         if isinstance(error, OSError) or not isinstance(error, OF_THE_DATA):
             self._errors.append(f"{doing}: {type(error).__name__}: {error}")

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from typing import Any, cast
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.multi_process_shared import MultiProcessShared
 from apache_beam.utils.shared import Shared
@@ -26,9 +27,10 @@ from apache_beam.utils.shared import Shared
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import ShardMarker
+from elmo_store.format.numbers import FLOAT16_MAX, Array, Int8Rows, row_not_finite
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
-from elmo_store.writer import write_shard
+from elmo_store.writer import RowText, write_shard
 from model.engine.embedder import Embedder, EngineSettings, Prepared, RunningCall
 from model.engine.states import Dtype
 from model.errors import DeviceLostError
@@ -290,14 +292,37 @@ def write(work: WorkerContext, shard: ComputedShard) -> Outcome:
         computed = (
             None if call_states is None else call_states[shard.first : shard.first + n_asked]
         )  # [n_asked, kept, p]
-        states = merged(known, computed)  # [n_rows, kept, p]
         text = shard.text.rows()
+        if computed is not None:
+            _check_finite(work.manifest, shard.text, text, computed)
+        states = merged(known, computed)  # [n_rows, kept, p]
         stats["tokens"] = text.n_tokens(work.manifest.boundaries)
         write_shard(work.root, work.manifest, text, states, work.plan, run_stats(work.root, stats))
     except Exception as error:
         return work.health.failed(task.shard, "writing", error)
     work.health.succeeded()
     return Outcome.written(stats["tokens"])
+
+
+def _check_finite(
+    manifest: Manifest, shard: ShardText, text: RowText, computed: Array | Int8Rows
+) -> None:
+    """Raise ValueError, with row, sentence and token, if a computed state is a number that the store can't hold."""
+    index = row_not_finite(computed)
+    if index is None:
+        return
+    if shard.known is not None:  # rows between those that were computed are copied
+        index = int(np.flatnonzero(~shard.known.mask)[index])
+    row = shard.task.first_row + index
+    where = f"row {row} (sentence {shard.sentence[index]}, token {text.tokens[index]!r})"
+    if manifest.dtype == "float16":
+        raise ValueError(
+            f"{where} holds a number that float16 can't hold (it ends at {FLOAT16_MAX:,}): "
+            "embed with --dtype float32 or --dtype int8"
+        )
+    raise ValueError(
+        f"{where} holds a number that is not finite: the model's weights are damaged or far too large"
+    )
 
 
 class ShardWorker:

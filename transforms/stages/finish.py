@@ -180,11 +180,10 @@ def finish_job(looks: Iterable[Outcome], root: Root) -> list[bool]:
         return [True]
     plan = root.get_json(PLAN)
     if outcome.n_missing:  # what failed in one attempt may have succeeded in another
-        shown = ", ".join(map(str, outcome.missing)) + (
-            " …" if outcome.n_missing > len(outcome.missing) else ""
-        )
+        more = " …" if outcome.n_missing > len(outcome.missing) else ""
+        shown = ", ".join(map(str, outcome.missing)) + more
         missing = f"{outcome.n_missing} of {manifest.sizes.shards} shards are not in the store as their markers say ({shown})"
-        stop(root, [missing, *outcome.errors])
+        stop(root, [*outcome.errors, missing])  # causes first
     if outcome.faulty:
         stop(
             root,

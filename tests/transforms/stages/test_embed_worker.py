@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmo_store.format.manifest import write_manifest
-from elmo_store.format.markers import PartRange, ShardMarker, write_marker
+from elmo_store.format.markers import PartRange, ShardMarker, read_marker, write_marker
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
 from elmo_store.writer import RowText
@@ -216,6 +216,41 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(
     assert one.startswith("shard 1, ")
     assert "a word that can't be" in one
     assert other.startswith("shard 3, reading: ")
+
+
+class Overflowing(Engine):
+    """Gives an infinite number in the last row of each call."""
+
+    def run(self, text: Text, *, dtype: str, states: Sequence[int]) -> Call:
+        call = super().run(text, dtype=dtype, states=states)
+        rows = call.result()
+        rows[-1, 3, 1] = -np.inf
+        call.result = lambda: rows  # type: ignore[method-assign]
+        return call
+
+
+@pytest.mark.parametrize(
+    ("dtype", "says"),
+    [
+        ("float16", r"float16 can't hold \(it ends at 65,504\): embed with --dtype float32"),
+        ("float32", "is not finite: the model's weights"),
+    ],
+)
+@pytest.mark.parametrize("form", ["zarr", "parquet"])
+def test_a_number_that_overflows_is_refused_with_its_place(
+    root: Root, dtype: str, says: str, form: str
+) -> None:
+    manifest = make_manifest(lengths=(3, 0, 1, 2), parts=(4,), dtype=dtype, store_forms=(form,))
+    write_manifest(root, manifest)
+
+    (error,) = worker(root, Overflowing()).run([task(0, 0, 5)])
+
+    assert re.match(
+        rf"shard 0, writing: ValueError: row 4 \(sentence 13, token 'e'\) holds a number that {says}",
+        error,
+    )
+    assert read_marker(root, ShardMarker, 0) is None
+    assert root.list("states") == root.list("states.zarr/states") == []
 
 
 def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_device_is_nobody_s(
