@@ -9,21 +9,29 @@ import hashlib
 import json
 import logging
 import os
+import re
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from elmo_store.errors import LeaseHeldError, ShardMissingError, StoreError, StoreNotFoundError
+from elmo_store.errors import (
+    LeaseHeldError,
+    ManifestError,
+    ShardMissingError,
+    StoreError,
+    StoreNotFoundError,
+    StoreReplacedError,
+)
 from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.manifest import Counts, Manifest, read_manifest
+from elmo_store.format.texts import hash_texts
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.format.words import WordLimit
 from elmo_store.forms.shards import shard_objects
@@ -31,13 +39,17 @@ from elmo_store.reading.collection import CollectionReader, rejects_in, rejects_
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.filesystems import kind_of
-from elmo_store.storage.lease import LEASES, WAIT_SECONDS, LeaseHolder
+from elmo_store.storage.lease import LEASES, WAIT_SECONDS, LeaseHolder, described, read_lease
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 from elmo_store.writer import begun, write_store
 
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
+WITHOUT = "compacted_without"  # of a job: a hash of the runs of sentences that were removed
+_NAME = re.compile("[0-9a-f]{32}")  # of a member
+_SENTENCES_AT_ONCE = 1024  # that are compared together
+_TO_DECIDE = "rerun the `embed --into` that writes it and then `compact`, or delete that folder"
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS, _REMOTE_LOOK_SECONDS = (
     0.1,
@@ -85,21 +97,25 @@ def collect(
         checksums = store.manifest.checksums
         assert checksums is not None  # of a complete store
         sources[name_of(checksums.shards, checksums.parts)] = store
-    with _changing(root) as holder:
+    with changing(root) as holder:
         newest = check_collection(root)
         names = {}
         for source, store in sources.items():
             if newest is None or newest.of_source(source) is None:
                 names[source] = name_of(store.manifest.to_json()["sha256"])
-                target = member_root(root, names[source])
+                target = member_root(holder.writable(), names[source])
                 _copy(store, target)
                 _completed(target)
-        return _append(holder, newest, "collect", names)
+        version = _appended(root, newest, "collect", names)
+        return versions.publish(holder, version) if names else version
 
 
 @contextmanager
-def _changing(root: Root) -> Iterator[LeaseHolder]:
-    """The collection's lease, once no other command has it. LeaseHeldError if one has it for longer than `WAIT_SECONDS`."""
+def changing(root: Root) -> Iterator[LeaseHolder]:
+    """The collection's lease, once no other command has it. LeaseHeldError if one has it for longer than `WAIT_SECONDS`.
+
+    What is written below ``root`` must be written by `LeaseHolder.writable`.
+    """
     deadline, is_said = time.monotonic() + WAIT_SECONDS, False
     while True:
         try:
@@ -120,9 +136,31 @@ def _changing(root: Root) -> Iterator[LeaseHolder]:
         yield holder
 
 
+def put_beside(store: StoreReader, rel: str, data: bytes) -> None:
+    """Put an object about a store, or about all members of a collection, into its folder, under its lease.
+
+    What shows sentences must not come back after they are removed, so nothing is put if the collection has changed since.
+
+    Raises:
+        LeaseHeldError: as `collect`.
+        StoreReplacedError: another store took its place, or the collection has a newer version.
+    """
+    root = Root(store.url, store.root.storage_options)
+    with changing(root) as holder:
+        if isinstance(store, CollectionReader):
+            newest = check_collection(root)
+            if newest is None or newest.number != store.version.number:
+                raise StoreReplacedError(
+                    f"{root} has changed since version {store.version.number} was read: run the same command again"
+                )
+        store.root.confirm(now=True)
+        root.sweep(name=rel)  # what a killed command left
+        holder.writable().put(rel, data)
+
+
 def member_root(root: Root, name: str) -> Root:
-    """Where the member ``name`` of the collection at ``root`` is, or will be."""
-    return Root(root.url(layout.member(name)), root.storage_options)
+    """Where the member ``name`` of the collection at ``root`` is, or will be; of the same owner."""
+    return Root(root.url(layout.member(name)), root.storage_options).owned_by(root.owner)
 
 
 def check_collection(root: Root) -> Version | None:
@@ -144,33 +182,94 @@ def name_of(*what: str) -> str:
     return hashlib.sha256("\n".join(what).encode()).hexdigest()[:32]
 
 
-def add(root: Root, name: str, source: str) -> Version:
-    """Put a version with the store ``members/NAME`` too, which an embed job has completed; ``source``: the job's identity.
+def add(root: Root, name: str, source: str, *, compared_with: int | None = None) -> Version | None:
+    """Put a version with the store ``members/NAME`` too, which an embed job has completed.
 
-    Returns the newest version, which is left as it is if it has the source. LeaseHeldError as `collect`; MemberMismatchError, if
-    the collection's first version has come about since the job began, and they differ.
+    Args:
+        root: the collection.
+        name: of the member.
+        source: the job's identity. The newest version is left as it is if it has the source.
+        compared_with: the number of the version whose sentences the job left out, 0 for none, None if it left out none. What
+            versions since have is removed of the member, as `remove` does it.
+
+    Returns:
+        The newest version; None if the member holds nothing that the collection did not have, and was removed.
+
+    Raises:
+        LeaseHeldError: as `collect`.
+        MemberMismatchError: the collection's first version has come about since the job began, and they differ.
     """
-    with _changing(root) as holder:
+    with changing(root) as holder:
+        own = holder.writable()
         newest = check_collection(root)
-        known = newest is not None and newest.of_source(source) is not None
-        if not known:
-            _completed(member_root(root, name))
-        return _append(holder, newest, "embed", {} if known else {source: name})
+        if newest is not None and newest.of_source(source) is not None:
+            return newest
+        manifest = _completed(member_root(own, name))
+        version = _appended(root, newest, "embed", {source: name})
+        skips_known = compared_with is not None
+        if skips_known and newest is not None and newest.number != compared_with:
+            version = _without_known(root, newest, version)
+        counts = version.store.sizes
+        before = newest.store.sizes if newest else Counts(0, 0, 0, 0, 0, 0, 0)
+        if skips_known and counts.tokens == before.tokens and not manifest.sizes.rejected:
+            _remove_store(own, name)
+            return None
+        return versions.publish(holder, version)
 
 
-def discard(root: Root, name: str) -> None:
-    """Remove the store ``members/NAME``, unless the newest version has it. LeaseHeldError as `collect`."""
-    with _changing(root) as holder:
-        newest = check_collection(root)
-        if newest is None or all(member.name != name for member in newest.members):
-            _remove_store(holder, name)
+def _without_known(root: Root, newest: Version, version: Version) -> Version:
+    """Return ``version``, whose last member is new, without that member's sentences that ``newest`` has too."""
+    form = version.store.forms[0]
+    known = CollectionReader(root, newest, newest.store.forms[0])
+    store = CollectionReader(root, version, form)
+    repeated: list[int] = []
+    for first in range(known.n_sentences, store.n_sentences, _SENTENCES_AT_ONCE):
+        numbers = range(first, min(first + _SENTENCES_AT_ONCE, store.n_sentences))
+        columns = store.table(numbers, ["id", "source", "tokens"]).to_pydict()
+        own_ids = [
+            "" if _is_place(sentence_id, source) else sentence_id
+            for sentence_id, source in zip(columns["id"], columns["source"], strict=True)
+        ]
+        are_known = known_sentences(known, own_ids, columns["tokens"])
+        repeated += [
+            number for number, is_known in zip(numbers, are_known, strict=True) if is_known
+        ]
+    if not repeated:
+        return version
+    return _without(version, store, np.array(repeated, np.int64), version.number, "embed")
 
 
-def _append(
-    holder: LeaseHolder, newest: Version | None, change: Change, names: Mapping[str, str]
+def known_sentences(
+    store: CollectionReader, ids: Sequence[str], tokens: Sequence[Sequence[str]]
+) -> list[bool]:
+    """Return, for each sentence, whether a collection has it: by its own id, otherwise by its tokens.
+
+    Args:
+        store: the collection.
+        ids: of each sentence the id that its record brings, "" without one.
+        tokens: of each sentence. One without tokens is never known.
+    """
+    named = [i for i, words in enumerate(tokens) if len(words) and ids[i]]
+    plain = [i for i, words in enumerate(tokens) if len(words) and not ids[i]]
+    by_id = store.find_ids([ids[i] for i in named]) if named else []
+    hashes = hash_texts([tokens[i] for i in plain], store.cut_bytes)
+    by_text = store.find(hashes, texts=True) if plain else []
+    known = [False] * len(tokens)
+    for i, found in zip([*named, *plain], [*by_id, *by_text], strict=True):
+        known[i] = bool(found)
+    return known
+
+
+def _is_place(sentence_id: str, source: str) -> bool:
+    """Return True if an id says where the sentence stands, ``FILE:NUMBER`` or ``FILE:NUMBER:WITHIN``."""
+    file = source.rstrip("/").rpartition("/")[2]
+    return re.fullmatch(re.escape(file) + r"(:[0-9]+){1,2}", sentence_id) is not None
+
+
+def _appended(
+    root: Root, newest: Version | None, change: Change, names: Mapping[str, str]
 ) -> Version:
-    """Put a version with these members too, complete stores that lie there: source → name. Without any, the newest."""
-    root = holder.root
+    """Return a version, still to be put, with these complete stores too: source → name. Without any, the newest."""
     manifests = {source: read_manifest(member_root(root, name)) for source, name in names.items()}
     if newest is not None and not manifests:
         return newest
@@ -182,9 +281,7 @@ def _append(
         versions.check_agrees(str(root), like, root.url(layout.member(name)), manifest)
         members.append(Member.of(name, source, manifest, like))
         counts = versions.added(counts, manifest.sizes)
-    return versions.publish(
-        holder, versions.made(newest.number + 1 if newest else 1, change, like, members, counts)
-    )
+    return versions.made(newest.number + 1 if newest else 1, change, like, members, counts)
 
 
 def _existing(root: Root) -> Version:
@@ -206,7 +303,7 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
     where no sentence has such an id.
     """
     _existing(root)  # no lease where there is no collection
-    with _changing(root) as holder:
+    with changing(root) as holder:
         newest = _existing(root)
         store = CollectionReader(root, newest, newest.store.forms[0])
         matches = store.find_ids(ids) if ids else []
@@ -214,13 +311,20 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
         missing = sum(not own for own in matches)
         if not len(numbers):
             return newest, 0, missing
-        members = _without(newest, store, numbers)
-        counts = versions.added(newest.store.sizes, _counts_of(store, numbers), -1)
-        version = versions.made(newest.number + 1, "remove", newest.store, members, counts)
+        version = _without(newest, store, numbers, newest.number + 1, "remove")
         return versions.publish(holder, version), len(numbers), missing
 
 
-def _without(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
+def _without(
+    version: Version, store: CollectionReader, numbers: Int64, number: int, change: Change
+) -> Version:
+    """Return the ``number``-th version: ``version``, which ``store`` reads, without these of its sentences."""
+    members = _with_removed(version, store, numbers)
+    counts = versions.added(version.store.sizes, _counts_of(store, numbers), -1)
+    return versions.made(number, change, version.store, members, counts)
+
+
+def _with_removed(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
     """The members, with these sentences of the collection removed too."""
     runs, spans = store.runs, store.spans(numbers)
     run, sentences = runs.own(numbers)
@@ -315,89 +419,203 @@ def _copy_object(source: Root, target: Root, rel: str) -> None:
         kind_of(source.filesystem) == kind_of(target.filesystem)
         and source.storage_options == target.storage_options
     ):
-        target.calls.cp_file(source.path(rel), target.path(rel))
+        target.copy_within(source, rel, rel)
     else:
         target.put(rel, source.get(rel))
 
 
-def compact(root: Root, *, keep_versions: int = 1) -> tuple[Version, list[int]]:
+class Compacted(NamedTuple):
+    """What `compact` did.
+
+    Attributes:
+        version: the newest version.
+        removed: numbers of the versions that are gone.
+        undecided: what may still hold removed sentences, a line for each, and what to do about it.
+    """
+
+    version: Version
+    removed: list[int]
+    undecided: list[str]
+
+
+def compact(root: Root, *, keep_versions: int = 1) -> Compacted:
     """Rewrite members without their removed sentences, put the version that has them, remove what still holds the sentences.
 
-    That is every version with a member that the newest has not, but for the newest ``keep_versions``, and those members; then
-    nothing of a removed sentence is left. Returns the newest version, and the numbers of those that went.
+    That is every version with a member that the newest has not, but for the newest ``keep_versions``; those members; what
+    commands that were killed left. Then nothing of a removed sentence is left but where ``undecided`` says so.
 
-    StoreNotFoundError if there is no collection, LeaseHeldError as `collect`.
+    Raises:
+        StoreNotFoundError: there is no collection.
+        LeaseHeldError: as `collect`.
     """
     _existing(root)  # no lease where there is no collection
-    with _changing(root) as holder:
+    with changing(root) as holder:
         newest = _existing(root)
         if any(member.removed for member in newest.members):
             newest = versions.publish(holder, _compacted(holder, newest))
-        return newest, _sweep(holder, newest, keep_versions)
+        return _sweep(holder.writable(), newest, keep_versions)
 
 
 def _compacted(holder: LeaseHolder, newest: Version) -> Version:
     """A version whose members hold nothing that is removed in the newest."""
+    root = holder.root
+    written = unversioned(root, [member.name for member in newest.members])
     members = []
     for member in newest.members:
         if member.removed:
-            name = name_of(member.name, json.dumps(msgspec.to_builtins(member.removed)))
-            manifest = _rewritten(holder, newest, member, name)
+            name, manifest = _rewritten(holder, newest, member, written)
             member = Member.of(name, member.source, manifest, newest.store)
         members.append(member)
     return versions.made(newest.number + 1, "compact", newest.store, members, newest.store.sizes)
 
 
-def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) -> Manifest:
-    """The manifest of the store ``name``, what ``member`` keeps, which is written unless it is there."""
-    target = member_root(holder.root, name)
-    try:
-        return _completed(target)
-    except StoreError:  # it is not there, or not complete
-        _remove_store(holder, name)
+def _rewritten(
+    holder: LeaseHolder, newest: Version, member: Member, written: Mapping[str, Manifest]
+) -> tuple[str, Manifest]:
+    """Return name and manifest of a store with what ``member`` keeps, writing it unless it is one of those ``written``.
+
+    Each attempt writes to a folder of its own, so that a command that lost the lease does not write into the folder of the one
+    that has it.
+    """
+    removed = name_of(json.dumps(msgspec.to_builtins(member.removed)))
+    job = {COMPACTED: member.name, WITHOUT: removed}
+    for name, manifest in written.items():
+        if manifest.complete and job.items() <= dict(manifest.job).items():
+            return name, _completed(member_root(holder.writable(), name))
+    name = name_of(member.name, removed, holder.run)
+    target = member_root(holder.writable(), name)
     source = CollectionReader(
         holder.root, versions.with_members(newest, [member]), newest.store.forms[0]
     )
     (held,) = source.held()
-    spans = [np.arange(*run.span) for run in member.removed]
-    gone = _counts_of(held.store, np.concatenate(spans))
+    gone = np.concatenate([np.arange(*run.span) for run in member.removed])
     like = held.store.manifest
-    manifest = begun(
-        like, versions.added(like.sizes, gone, -1), job=dict(like.job) | {COMPACTED: member.name}
-    )
-    write_store(holder, target, manifest, source, source, partial(rejects_in, source))
-    return _completed(target)
+    counts = versions.added(like.sizes, _counts_of(held.store, gone), -1)
+    begin = begun(like, counts, job=dict(like.job) | job)
+    write_store(target, begin, source, source, _rejects_without(source, held.store, gone))
+    return name, _completed(target)
 
 
-def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int]:
-    """Remove what only holds what the newest version does not; numbers of the versions that went.
+def _rejects_without(
+    source: CollectionReader, member: StoreReader, gone: Int64
+) -> Callable[[range], list[dict[str, Any]]]:
+    """Return a function that gives refused records of neighbours in ``source``, without the text of removed sentences.
 
-    They go last, so that what was interrupted is found again.
+    A refused sentence keeps the text of its whole record. If another sentence of that record is removed, the text goes.
+
+    Args:
+        source: what is kept of a member.
+        member: the member.
+        gone: its sentences that are removed.
     """
-    root, here = holder.root, {member.name for member in newest.members}
+    records: set[tuple[str, int]] = set()
+    for first in range(0, len(gone) if member.manifest.sizes.rejected else 0, _SENTENCES_AT_ONCE):
+        numbers = gone[first : first + _SENTENCES_AT_ONCE].tolist()
+        columns = member.table(numbers, ["source", "position"]).to_pydict()
+        records.update(zip(columns["source"], columns["position"], strict=True))
+
+    def rejects(numbers: range) -> list[dict[str, Any]]:
+        return [
+            reject | {"raw": ""} if (reject["source"], reject["position"]) in records else reject
+            for reject in rejects_in(source, numbers)
+        ]
+
+    return rejects
+
+
+def _sweep(root: Root, newest: Version, keep_versions: int) -> Compacted:
+    """Remove what only holds what the newest version does not.
+
+    Versions go last, so that what was interrupted is found again.
+    """
+    here = {member.name for member in newest.members}
     known = versions.numbers(root)
-    names = {
-        number: {member.name for member in versions.read_version(root, number).members}
-        for number in known[:-1]
-    }
-    older = known[: max(0, len(known) - max(1, keep_versions))]
-    gone = [number for number in older if not names[number] <= here]
+    names, damaged = _names_of_versions(root, known[:-1])
+    kept = known[-max(1, keep_versions) :]
+    older = [number for number in known if number not in kept]
+    gone = [number for number in older if number in damaged or not names[number] <= here]
     alive = here.union(*(names[number] for number in names if number not in gone))
-    named = set().union(*(names[number] for number in gone))
-    begun = [
-        name
-        for name, manifest in unversioned(root, alive | named).items()
-        if COMPACTED in manifest.job
-    ]
+    named = set[str]().union(*(names[number] for number in names if number in gone))
+    unnamed, undecided = _unnamed(root, newest, alive | named)
+    for number in damaged:
+        if number in kept:
+            unnamed = []  # it may name them
+            undecided.append(
+                f"{root.url(layout.version(number))} is damaged, so it is not known which members it needs: "
+                "restore it, or compact again and keep fewer versions"
+            )
+    root.remove_unfinished(but=layout.MEMBERS)  # of commands that were killed
     if gone:  # what commands left beside the members about all of them
-        holder.check()
         root.remove("report.html")
-    for name in sorted(named - alive) + begun:
-        _remove_store(holder, name)
-    holder.check()
+    for name in sorted(named - alive):
+        _remove_store(root, name)
+    undecided += [line for name in unnamed if (line := _remove_unnamed(root, name))]
     for number in gone:
         root.remove(layout.version(number))
-    return gone
+    return Compacted(newest, gone, undecided)
+
+
+def _names_of_versions(root: Root, numbers: Sequence[int]) -> tuple[dict[int, set[str]], list[int]]:
+    """Return the names of each version's members, and the numbers of the versions that are damaged."""
+    names, damaged = dict[int, set[str]](), []
+    for number in numbers:
+        try:
+            version = versions.read_version(root, number)
+        except ManifestError:
+            damaged.append(number)
+        else:
+            names[number] = {member.name for member in version.members}
+    return names, damaged
+
+
+def _unnamed(root: Root, newest: Version, named: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return members that no version names: the names of those to remove, and a line about each that a job may need.
+
+    `collect` and `compact` write under the collection's lease, so what they began and no version names is left behind. An embed
+    job writes under a lease of its own, and adds its member later.
+
+    Args:
+        root: the collection.
+        newest: its newest version.
+        named: members that some version names, or named.
+    """
+    left, undecided = [], []
+    for name in root.names(layout.MEMBERS):
+        if name in named or not _NAME.fullmatch(name):
+            continue
+        member = member_root(root, name)
+        try:
+            manifest = read_manifest(member)
+        except StoreNotFoundError:
+            left.append(name)
+            continue
+        except StoreError as error:
+            undecided.append(f"{error}; no version names this member: {_TO_DECIDE}")
+            continue
+        is_collected = name == name_of(manifest.to_json()["sha256"])
+        # An embed job's member is named by its source until it is compacted.
+        is_replaced = newest.of_source(name) is not None
+        if COMPACTED in manifest.job or is_collected or is_replaced:
+            left.append(name)
+        else:
+            what = "a complete store" if manifest.complete else "an unfinished store"
+            undecided.append(f"{member} is {what} that no version names: {_TO_DECIDE}")
+    return left, undecided
+
+
+def _remove_unnamed(root: Root, name: str) -> str:
+    """Remove a member that no version names, unless a job has it. Return a line about it where it stays, otherwise ""."""
+    member = member_root(root, name)
+    lease = read_lease(member)
+    if lease is not None and not lease.has_ended():
+        return f"{member} belongs to {described(lease)}: {_TO_DECIDE}"
+    try:
+        with LeaseHolder.take(member, uuid.uuid4().hex):  # a job may begin at this moment
+            _remove_store(root, name)
+    except LeaseHeldError as error:
+        return f"{member} belongs to {error.holder}: {_TO_DECIDE}"
+    root.remove_empty(layout.member(name))
+    return ""
 
 
 def unversioned(root: Root, named: Collection[str]) -> dict[str, Manifest]:
@@ -410,11 +628,14 @@ def unversioned(root: Root, named: Collection[str]) -> dict[str, Manifest]:
     return manifests
 
 
-def _remove_store(holder: LeaseHolder, name: str) -> None:
-    """Remove a member's objects, the manifest last; what is not a store's stays."""
-    holder.check()
-    root = member_root(holder.root, name)
-    root.remove(*[rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
-    root.remove(layout.MANIFEST)
-    root.remove_unfinished()
-    holder.root.remove_empty(layout.member(name))
+def _remove_store(root: Root, name: str) -> None:
+    """Remove a member's objects, the manifest last; what is not a store's stays.
+
+    Half-written files go first: what a command that lost the lease is about to give its name then never gets it.
+    """
+    member = member_root(root, name)
+    member.remove_unfinished()
+    member.remove(*[rel for rel in member.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
+    member.remove(layout.MANIFEST)
+    member.remove_unfinished()
+    root.remove_empty(layout.member(name))

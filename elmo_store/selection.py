@@ -105,7 +105,10 @@ class Selection(Joined, Generic[S]):
         storage_options: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> S:
-        """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.writer.ViewSettings`."""
+        """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.writer.ViewSettings`.
+
+        An interrupted call is finished by the same call. Errors are those of `elmo_store.writer.write_view`.
+        """
         root, manifest = write_view(
             self, self.numbers, self.store, url, ViewSettings(**settings), storage_options
         )

@@ -4,6 +4,11 @@ A task is a shard, a group of parts, or a run of id tables. Its function puts th
 so that doing it twice writes the same bytes twice. Workers of a job (`transforms.stages`) call these functions, and so does the
 loop of `write_store`, in this process: for a view (`Store.select`, `Store.slice`) and for a member that is compacted.
 `complete_store` is the last step of all of them: the table of parts, consolidated metadata, checksums, the complete manifest.
+
+`write_store` writes to a root that confirms the lease before each change (`LeaseHolder.writable`). A process can still be
+suspended between that look and its put, so a late put must do no harm. The manifest is created first, and says which bytes the
+store will have: whoever goes on after this run writes the same store, or is refused. What has a marker is created and not
+written over, so a late put of it changes nothing, whatever versions of libraries wrote it.
 """
 
 import hashlib
@@ -12,14 +17,14 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.errors import ShardMissingError, StoreError
+from elmo_store.errors import ShardMissingError, StoreError, StoreNotFoundError
 from elmo_store.format import ids, layout
 from elmo_store.format.manifest import (
     Checksums,
@@ -28,16 +33,19 @@ from elmo_store.format.manifest import (
     Manifest,
     encode_inputs,
     read_inputs,
+    read_manifest,
     write_manifest,
 )
 from elmo_store.format.markers import (
     IdsMarker,
+    M,
     ObjectRecord,
     PartGroupMarker,
     PartRange,
     ShardMarker,
     Stats,
     checksum,
+    finished,
     put_objects,
     write_marker,
 )
@@ -142,9 +150,13 @@ def write_view(
     """Write what ``view`` holds as a complete store at ``url``, in this process; returns that store's root and manifest.
 
     ``numbers``: of the view's sentences in ``store``; they name the new store's input. Rejects are not copied: the sentences of
-    refused records stay, without tokens.
+    refused records stay, without tokens. What an interrupted call with the same view and settings wrote is kept, if it is as its
+    markers say.
 
-    StoreError if something stands at ``url``, another run writes there (LeaseHeldError), or it overlaps ``store`` (OverlapError).
+    Raises:
+        StoreError: something else stands at ``url``.
+        LeaseHeldError: another run writes there.
+        OverlapError: it overlaps ``store``.
     """
     source = store.root
     check_apart(
@@ -152,41 +164,57 @@ def write_view(
         [Location("store", str(source), source.storage_options)],
     )
     root = Root(url, storage_options)
-    _check_empty(root)
     manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs_of(store)))
+    _is_interrupted(root, manifest)
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
-        _check_empty(root)  # another one may have written since
-        return root, write_store(holder, root, manifest, view, store)
+        resumed = _is_interrupted(root, manifest)  # another one may have written since
+        return root, write_store(holder.writable(), manifest, view, store, resumed=resumed)
 
 
 def write_store(
-    holder: LeaseHolder,
     root: Root,
     manifest: Manifest,
     view: Readable,
     store: StoreReader,
     rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
+    *,
+    resumed: bool = False,
 ) -> Manifest:
     """Write the complete store that ``manifest`` begins; returns its manifest.
 
-    ``store``: that ``view`` is of, or the same; the start state is its.
+    Args:
+        root: where to, owned by the run that holds the lease.
+        manifest: the incomplete manifest.
+        view: what is written.
+        store: that ``view`` is of, or the same; the start state is its.
+        rejects_of: sentences → their refused records.
+        resumed: an interrupted run has put this manifest; what it finished is kept.
     """
-    root.put(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
-    root.put(layout.INPUTS, encode_inputs(inputs_of(store)))
-    write_manifest(root, manifest)
-    zarr_form.create(root, manifest)
-    tables, more = write_ids(root, view), more_columns(store)
+    if not resumed:
+        write_manifest(root, manifest, create=True)
+    root.create(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
+    root.create(layout.INPUTS, encode_inputs(inputs_of(store)))
+    for rel, data in zarr_form.metadata(manifest).items():
+        root.create(rel, data)
+
+    def done(kind: type[M], number: int) -> M | None:
+        return finished(root, kind, number) if resumed else None
+
+    tables = done(IdsMarker, 0) or write_ids(root, view, create=True)
+    more = more_columns(store)
     parts = [
-        write_part_group(root, manifest, view, group, more, rejects_of)
+        done(PartGroupMarker, group)
+        or write_part_group(root, manifest, view, group, more, rejects_of, create=True)
         for group in range(n_part_groups(manifest))
     ]
-    shards = checksum(
-        write_shard(
-            root, manifest, row_text(view, manifest, shard), stored_rows(view, manifest, shard)
-        )
-        for shard in range(manifest.sizes.shards)
-    )
-    holder.check()
+
+    def shard_marker(shard: int) -> ShardMarker:
+        if marker := done(ShardMarker, shard):
+            return marker
+        text, rows = row_text(view, manifest, shard), stored_rows(view, manifest, shard)
+        return write_shard(root, manifest, text, rows, create=True)
+
+    shards = checksum(map(shard_marker, range(manifest.sizes.shards)))
     return complete_store(root, manifest, shards, parts, [tables])
 
 
@@ -219,10 +247,28 @@ def more_columns(store: StoreReader) -> list[str]:
     return [name for name in store.columns if name not in layout.SENTENCES_SCHEMA.names]
 
 
-def _check_empty(root: Root) -> None:
-    """StoreError if anything but a lease stands at ``root``."""
-    if any(not rel.startswith(f"{LEASES}/") for rel in root.list()):
+def _is_interrupted(root: Root, manifest: Manifest) -> bool:
+    """Return True if an interrupted call began the store of ``manifest`` at ``root``, False if nothing is there.
+
+    Raises:
+        StoreError: something else is there.
+    """
+    try:
+        existing = read_manifest(root)
+    except StoreNotFoundError:
+        if any(not rel.startswith(f"{LEASES}/") for rel in root.list()):
+            raise StoreError(f"{root} is not empty: give another folder") from None
+        return False
+    if existing.complete:
         raise StoreError(f"{root} is not empty: give another folder")
+    there, wanted = existing.to_json(), manifest.to_json()
+    different = [name for name in wanted if name != "sha256" and there.get(name) != wanted[name]]
+    if different:
+        raise StoreError(
+            f"{root} is not empty: it holds an unfinished store that differs from what this call writes "
+            f"({', '.join(different)}): give another folder"
+        )
+    return True
 
 
 def _manifest_of(
@@ -235,10 +281,12 @@ def _manifest_of(
         "compression": settings.compression, "checksum": settings.inner_checksum,
     }  # fmt: skip
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    what = {
+    what: dict[str, Any] = {
         "of": like.input.fingerprint,
         "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers),
     }
+    if like.checksums is not None:  # vectors that were computed elsewhere may differ in last bits
+        what["checksums"] = asdict(like.checksums)
     fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
     counts = Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, 0, 0)
     job = {"selected_from": like.input.fingerprint, "input": fingerprint}
@@ -258,10 +306,13 @@ def write_part_group(
     more: Sequence[str],
     rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
     plan: str = "",
+    *,
+    create: bool = False,
 ) -> PartGroupMarker:
     """Write a part of the view's sentences, the chunks of ``sentence_start`` that begin in it, and their marker.
 
     ``more``: see `more_columns`; ``rejects_of`` sentences: their refused records. Parts are of as many chunks, all but the last.
+    ``create``: as of `put_objects`.
     """
     last, size = group == n_part_groups(manifest) - 1, manifest.sentence_chunk
     numbers = range(group * PART_SENTENCES, min((group + 1) * PART_SENTENCES, view.n_sentences))
@@ -283,8 +334,9 @@ def write_part_group(
         objects.append(
             zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + size])
         )
-    records, stamps = put_objects(root, objects)
-    return write_marker(root, PartGroupMarker(group, tuple(parts), records, plan, stamps))
+    records, stamps = put_objects(root, objects, create=create)
+    marker = PartGroupMarker(group, tuple(parts), records, plan, stamps)
+    return write_marker(root, marker, create=create)
 
 
 def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
@@ -292,8 +344,8 @@ def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
     return table.cast(pa.schema([*layout.SENTENCES_SCHEMA, *(table.field(name) for name in more)]))
 
 
-def write_ids(root: Root, view: Readable) -> IdsMarker:
-    """Write all tables of the ids and texts of the view's sentences, and their marker."""
+def write_ids(root: Root, view: Readable, *, create: bool = False) -> IdsMarker:
+    """Write all tables of the ids and texts of the view's sentences, and their marker. ``create``: as of `put_objects`."""
     bits, numbers = layout.id_bits(view.n_sentences), np.arange(view.n_sentences, dtype=np.int64)
     blocks = (
         range(first, min(first + PART_SENTENCES, view.n_sentences))
@@ -304,8 +356,9 @@ def write_ids(root: Root, view: Readable) -> IdsMarker:
         of_ids.append(ids.hashes(names))
         of_texts.append(hash_texts(texts, view.cut_bytes))
     keys = [(np.concatenate(pairs), numbers) for pairs in (of_ids, of_texts)]
-    records, stamps = put_objects(root, ids.encode_lookups(keys, bits, range(1 << bits)))
-    return write_marker(root, IdsMarker(0, 0, 1 << bits, records, stats=stamps))
+    tables = ids.encode_lookups(keys, bits, range(1 << bits))
+    records, stamps = put_objects(root, tables, create=create)
+    return write_marker(root, IdsMarker(0, 0, 1 << bits, records, stats=stamps), create=create)
 
 
 def write_kept_ids(
@@ -436,21 +489,23 @@ def write_shard(
     states: Array | Int8Rows,
     plan: str = "",
     stats: Stats | None = None,
+    *,
+    create: bool = False,
 ) -> ShardMarker:
     """Put ``states`` [n_rows, n_states, p] of a shard in every form of the store (see `forms.encode_shard`), then its marker.
 
     ``plan``: the id of the plan that the shard follows from. ``stats``: of a run whose progress is watched, to which the seconds
-    of encoding and putting are added, and when it was done (Unix seconds).
+    of encoding and putting are added, and when it was done (Unix seconds). ``create``: as of `put_objects`.
     """
     began = time.perf_counter()
     objects = forms.encode_shard(
         manifest, text.shard, states, text.tokens, text.sentence, text.index
     )
-    records, stamps = put_objects(root, objects)
+    records, stamps = put_objects(root, objects, create=create)
     if stats is not None:
         stats = {**stats, "seconds_writing": time.perf_counter() - began, "finished": time.time()}
     first, stop = manifest.shard_range(text.shard)
-    return write_marker(
-        root,
-        ShardMarker(text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps}),
+    marker = ShardMarker(
+        text.shard, first, stop - first, records, plan, {**(stats or {}), **stamps}
     )
+    return write_marker(root, marker, create=create)

@@ -127,13 +127,13 @@ def export(
 
 def make_file(task: FileTask, store: StoreReader) -> None:
     """Make a file of the store, and leave it where the run takes it. LeaseLostError if another run has the output."""
-    lease.check(task.scratch, task.run)
+    lease.check(task.scratch, task.run)  # before hours of work
     work = Work(store, vectors_of(store, task.settings), task.settings)
     with scratch_folder() as folder:
         path = str(folder / "file")
         _write(work, [path], task.sentences)
-        lease.check(task.scratch, task.run)
-        task.scratch.put(task.made, Path(path))
+        scratch = task.scratch.owned_by(lease.Fence(task.scratch, task.run))
+        scratch.put(task.made, Path(path))
 
 
 def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
@@ -157,7 +157,7 @@ def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
     for name, task in tasks.items():
         try:
             scratch.calls.get_file(scratch.path(task.made), writing.path(name))
-            scratch.remove(task.made)
+            writing.scratch.remove(task.made)
         except FileNotFoundError as error:
             raise StoreError(
                 f"{scratch.url(task.made)} was not made: rerun the same command"

@@ -69,9 +69,6 @@ class Place:
 
         ExportRefusedError: there is a finished export, a file that no record names, or one that differs from its record.
         """
-        if not self._is_folder:
-            for name in (self.record_name, *names):  # half-written by runs that were killed
-                self.root.sweep(name=name)
         files, complete = self._record()
         if complete and not overwrite:
             raise ExportRefusedError(
@@ -134,10 +131,16 @@ class Place:
             raise LeaseHeldError(error.where, error.holder, TAKE_OVER) from error
         try:
             with holder:
-                self.scratch.remove_tree(WORK)
                 unfinished = (
                     self.scratch.path(f"{WORK}/{holder.run}") if self.scratch.is_local else None
                 )
+                scratch = holder.writable()
+                scratch.remove_tree(WORK)
+                if (
+                    not self._is_folder
+                ):  # by runs that were killed, or lost the lease and may wake yet
+                    root = holder.writable(self.root)
+                    root.remove_unfinished_of(self.record_name, *names)
                 try:
                     with (
                         scratch_folder() if unfinished is None else nullcontext(unfinished) as stage
@@ -152,9 +155,8 @@ class Place:
                     raise
                 finally:
                     with suppress(OSError, LeaseLostError):
-                        holder.check()
-                        self.scratch.remove_tree(WORK)
-                        self.scratch.sweep(LEASES)
+                        scratch.remove_tree(WORK)
+                        scratch.sweep(LEASES)
         finally:
             if not self.scratch.list(
                 LEASES
@@ -163,7 +165,7 @@ class Place:
 
 
 class Writing:
-    """A run that writes an export to ``place``, by its lease; ``run`` is its name."""
+    """A run that writes an export to ``place``, by its lease; ``run`` is its name, ``scratch`` its place for unfinished files."""
 
     def __init__(
         self,
@@ -175,7 +177,10 @@ class Writing:
     ) -> None:
         """``stage``: a folder of this machine for unfinished files, of a local place on the same disk."""
         self.place, self.run = place, holder.run
-        self._holder, self._stage, self._about = holder, stage, about
+        self.scratch = holder.writable()
+        self._root = holder.writable(place.root)
+        self._stage_root = holder.writable(Root(stage))
+        self._stage, self._about = stage, about
         self._replaced: Mapping[str, ObjectRecord] | None = replaced
         self._files: dict[str, ObjectRecord] = {}
 
@@ -194,11 +199,10 @@ class Writing:
             )
         if self.place.renamed:
             return
-        root = self.place.root
+        root = self._root
         self._remove_replaced()
         self._put_record(root, {}, complete=False)
         for rel in names:
-            self._holder.check()
             path = self.path(rel)
             taken = root.put_new(rel, Path(path))
             os.remove(path)
@@ -214,11 +218,10 @@ class Writing:
 
         ``left_out``: why a sentence is not in the files → how many.
         """
-        place, stage = self.place, Root(self._stage)
+        place, stage = self.place, self._stage_root
         if not place.renamed:
-            place.root.flush()  # a complete record promises all files
-            self._holder.check()
-            self._put_record(place.root, left_out, complete=True)
+            self._root.flush()  # a complete record promises all files
+            self._put_record(self._root, left_out, complete=True)
             return
         self._put_record(stage, left_out, complete=True)
         stage.flush()
@@ -241,8 +244,11 @@ class Writing:
         root.put_json(self.place.record_name, said)
 
     def _remove_replaced(self) -> None:
-        """Remove what this export replaces, once it has something to put there."""
-        self._holder.check()
-        if self._replaced is not None:
-            self.place.root.remove(*self._replaced, self.place.record_name)
+        """Remove what this export replaces, once it has something to put there.
+
+        Nothing is removed where no record was found: what is there now is another run's, and this one has lost the lease.
+        """
+        record = self.place.record_name
+        if self._replaced is not None and self._root.exists(record):
+            self._root.remove(*self._replaced, record)
         self._replaced = None

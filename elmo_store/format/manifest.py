@@ -28,6 +28,7 @@ from elmo_store.format.fields import KeptField, check_fields
 from elmo_store.format.layout import MANIFEST
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import Count, Json, Name, Number, Sha256, Size, converted
+from elmo_store.storage.json_values import encoded_json
 from elmo_store.storage.parquet_files import encoded_table, read_table
 from elmo_store.storage.root import Root
 
@@ -328,11 +329,14 @@ def _check(manifest: Manifest, value: Mapping[str, Any]) -> None:
         )
 
 
-def write_manifest(root: Root, manifest: Manifest) -> None:
-    """Put the manifest, after checking that it can be read back."""
+def write_manifest(root: Root, manifest: Manifest, *, create: bool = False) -> None:
+    """Put the manifest, after checking that it can be read back. ``create``: as of `Root.create`."""
     value = manifest.to_json()
     Manifest.parse(value, root.url(layout.MANIFEST))
-    root.put_json(layout.MANIFEST, value)
+    if create:
+        root.create(layout.MANIFEST, encoded_json(value))
+    else:
+        root.put_json(layout.MANIFEST, value)
 
 
 def read_manifest(root: Root) -> Manifest:

@@ -111,9 +111,10 @@ def path_of(marker: AnyMarker) -> str:
     return type(marker).at(getattr(marker, fields(marker)[0].name))
 
 
-def write_marker(root: Root, marker: M) -> M:
-    """Put a marker, the last thing that is written of what it names, and return it."""
-    root.put(path_of(marker), sealed(asdict(marker)))
+def write_marker(root: Root, marker: M, *, create: bool = False) -> M:
+    """Put a marker, the last thing that is written of what it names, and return it. ``create``: as of `put_objects`."""
+    put = root.create if create else root.put
+    put(path_of(marker), sealed(asdict(marker)))
     return marker
 
 
@@ -194,12 +195,16 @@ def object_fault(
 
 
 def put_objects(
-    root: Root, objects: Iterable[tuple[str, Data]]
+    root: Root, objects: Iterable[tuple[str, Data]], *, create: bool = False
 ) -> tuple[tuple[ObjectRecord, ...], dict[str, str]]:
-    """Put objects, path and bytes each; their records, and their stamps as a marker's stats have them."""
+    """Put objects, path and bytes each; their records, and their stamps as a marker's stats have them.
+
+    ``create``: objects are created as `Root.create` does, and never written over.
+    """
+    put = root.create if create else root.put
     records, stamps = [], []
     for path, data in objects:
-        stamps.append(root.put(path, data) or root.stamp(path) or "")
+        stamps.append(put(path, data) or root.stamp(path) or "")
         records.append(ObjectRecord.of(path, data))
     return tuple(records), {STAMPS: "\n".join(stamps)}
 
@@ -208,6 +213,18 @@ def stamped_objects(marker: AnyMarker) -> list[tuple[ObjectRecord, str]]:
     """The objects of a marker, each with its stamp when it was put ("": not known)."""
     stamps = str(marker.stats.get(STAMPS, "")).split("\n") + [""] * len(marker.objects)
     return list(zip(marker.objects, stamps, strict=False))
+
+
+def finished(root: Root, kind: type[M], number: int) -> M | None:
+    """Return the ``number``-th marker of a kind if every object is as it says; None if the work has to be done again."""
+    try:
+        marker = read_marker(root, kind, number)
+        if marker is None:
+            return None
+        faults = (stamped_fault(root, record, stamp) for record, stamp in stamped_objects(marker))
+        return None if any(faults) else marker
+    except (FileNotFoundError, ShardCorruptError):
+        return None
 
 
 def stamped_fault(root: Root, record: ObjectRecord, stamp: str) -> str | None:

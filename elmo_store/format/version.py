@@ -143,6 +143,21 @@ class Version:
             **(msgspec.structs.asdict(member.inside) if member.inside else {}),
         )
 
+    def is_kept_by(self, later: "Version") -> bool:
+        """Return True if ``later`` has all that this version changed, as every version that follows it does.
+
+        False also where that can't be told: sentences were removed of a member that was rewritten since.
+        """
+        for member in self.members:
+            other = later.of_source(member.source)
+            if other is None:
+                return False
+            if self.change in ("collect", "embed"):
+                continue
+            if other.name != member.name or not _numbers(member) <= _numbers(other):
+                return False
+        return True
+
     def encoded(self) -> bytes:
         """The object's bytes."""
         stored = _Stored(
@@ -155,6 +170,11 @@ class Version:
         )
         value: dict[str, Any] = msgspec.to_builtins(stored)
         return sealed(value, indent=None)
+
+
+def _numbers(member: Member) -> set[int]:
+    """Return the numbers of a member's removed sentences."""
+    return {number for run in member.removed for number in range(*run.span)}
 
 
 def made(
@@ -331,22 +351,25 @@ def _check(version: Version, number: int) -> None:
 def publish(holder: LeaseHolder, version: Version) -> Version:
     """Put a version, the next after the newest, with the collection's lease in hand; returns it.
 
-    LeaseLostError if another command took the lease and has put a version meanwhile; then this one is not put. StoreError for one
-    that readers would refuse for its size.
+    A version that is put in time stays in the collection whatever happens to this process afterwards: the commands that follow
+    build on it. One that is put late, by a process that was suspended after its look at the lease, is removed again.
+
+    Raises:
+        LeaseLostError: another command took the lease and put a version of this number, or later ones without this one.
+        StoreError: readers would refuse the version for its size.
     """
-    root, rel, data = holder.root, layout.version(version.number), version.encoded()
+    root, rel, data = holder.writable(), layout.version(version.number), version.encoded()
     if len(data) > MOST_JSON_BYTES:
         raise StoreError(
             f"version {version.number} of {root} would have {len(data):,} bytes, and readers take {MOST_JSON_BYTES:,}: remove "
             "fewer sentences at a time, and run `elmo-store compact` in between"
         )
-    holder.check()
-    is_new = root.put_new(rel, data)
-    if (
-        not is_new or numbers(root)[-1] > version.number
-    ):  # by a command that was stopped after it looked at its lease
-        if is_new:
-            root.remove(rel)
-        raise LeaseLostError(str(root), holder.run, "a command that has put a version since")
-    root.flush()
-    return version
+    if root.put_new(rel, data):
+        latest = newest(root)
+        # On a disk nothing is put late: whoever takes the lease over removes the file that is about to take the name.
+        if root.is_local or latest is None or version.is_kept_by(latest):
+            root.flush()
+            return version
+        # By the plain root, as the lease is lost: no other command puts a version of this number any more.
+        holder.root.remove(rel)
+    raise LeaseLostError(str(root), holder.run, "a command that has put a version since")

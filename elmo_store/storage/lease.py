@@ -3,9 +3,11 @@
 One object, `LEASE`, names the run that owns the output; its content alone decides. It is put on the condition that there is none,
 and replaced only where its owner is dead, silent for longer than it promised, or pushed aside by the user. Heartbeats are objects
 of their own, so that a late one can't bring back a lease that is lost: the launcher's, and one for each group of workers, which
-are read by listing. A writer checks that the lease is still its own (`check`): a worker of a run that lost it, however late it
+are read by listing. A writer checks that the lease is still its own (`look`): a worker of a run that lost it, however late it
 wakes, finds another name there and stops. What it finds counts for `look_seconds`, and whoever replaces a lease waits as long
 before it changes anything, so that by then nobody begins a write on the word of the old one.
+
+Whoever holds a lease in this process writes by `LeaseHolder.writable`, whose roots look at the lease before each change.
 """
 
 import getpass
@@ -21,7 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from msgspec import Meta
 
@@ -47,6 +49,8 @@ _MEMBERS = "members"  # of a collection: stores that have leases of their own
 # Up to the end of the year 9999, where dates end: neither infinite nor NaN.
 Seconds = Annotated[float, Meta(ge=0, le=253_402_300_799.0)]
 T = TypeVar("T")
+_VERSIONS = "versions/"  # of a collection: small objects that decide what is read
+_NEVER = -math.inf
 _log = logging.getLogger(__name__)
 
 
@@ -174,6 +178,56 @@ def check(root: Root, run: str) -> None:
         raise LeaseLostError(str(root), run, None if lease is None else described(lease))
 
 
+def now() -> float:
+    """Return seconds that pass while this machine sleeps, too: another one may take an output over meanwhile."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def look(root: Root, run: str, clock: Callable[[], float] = now) -> float:
+    """Check that ``run`` holds the lease at ``root``. Return when the look began, by ``clock``.
+
+    Raises:
+        LeaseLostError: another run holds the lease, or none.
+        TimeoutError: the answer took so long that it counts no more.
+    """
+    began = clock()
+    check(root, run)
+    if clock() - began > LOOK_SECONDS:
+        raise TimeoutError(f"the lease of {root} took more than {LOOK_SECONDS:.0f} s to read")
+    return began
+
+
+class Fence:
+    """Confirm, before each change, that a run still holds its lease: the `Owner` of the roots that the run writes to.
+
+    An earlier look counts for `look_seconds` where an object in a folder is put: there are many, and a late one among them is
+    found by its marker. What decides alone is looked for anew: removals, versions, and objects directly in the root, such as the
+    manifest.
+    """
+
+    def __init__(self, root: Root, run: str) -> None:
+        """``root``: where the lease of ``run`` is; the roots that are written to may be others."""
+        self._root, self._run = root.owned_by(None), run
+        self._looked = _NEVER
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fence, (self._root, self._run)  # clocks differ from machine to machine
+
+    def opens(self) -> None:
+        """Do nothing: the holder's own process keeps the lease alive."""
+
+    def confirm(self, rel: str | None) -> None:
+        """Raise LeaseLostError unless the run still holds its lease. ``rel``: as of `Owner.confirm`."""
+        is_one_of_many = rel is not None and "/" in rel and not rel.startswith(_VERSIONS)
+        if is_one_of_many and now() - self._looked < look_seconds(self._root):
+            return
+        self._looked = _NEVER  # for other threads too, if the lease is lost
+        self._looked = look(self._root, self._run)
+
+    def count_retry(self) -> None:
+        """Do nothing: nobody asks how often calls were retried."""
+
+
 def described(lease: Lease, beats: Heartbeats | None = None) -> str:
     """A lease for people: whose, since when, last heard of when, which job."""
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(lease.since))
@@ -226,8 +280,8 @@ def acquire(
             # Of two who replace it at once, both read what the later one wrote; and no look at the one before counts any more.
             sleep(look_seconds(root))
             replaced = True
-        now = read_lease(root)
-        if now is not None and now.run == lease.run:
+        standing = read_lease(root)
+        if standing is not None and standing.run == lease.run:
             if replaced:  # a late writer of the run before finds nothing to move: it looked at the lease after it wrote
                 root.remove_unfinished(but=_MEMBERS)
             put_heartbeat(root, LAUNCHER_HEARTBEAT, lease.run)
@@ -291,14 +345,14 @@ def _wait_until_abandoned(
     )
     for _ in range(math.ceil(current.patience_seconds)):
         sleep(1.0)
-        now = read_lease(root)
-        if now is None:
+        standing = read_lease(root)
+        if standing is None:
             return
-        heard = read_heartbeats(root, now.run)
+        heard = read_heartbeats(root, standing.run)
         if (
-            now.run != current.run or heard.said != beats.said
+            standing.run != current.run or heard.said != beats.said
         ):  # the last may be of a clock that is ahead
-            raise LeaseHeldError(str(root), described(now, heard))
+            raise LeaseHeldError(str(root), described(standing, heard))
 
 
 def _heartbeat(root: Root, name: str) -> Heartbeat | None:
@@ -324,6 +378,7 @@ class LeaseHolder:
 
     def __init__(self, root: Root, run: str, max_outage_seconds: float = math.inf) -> None:
         self.root, self.run, self.gave_up = root, run, ""
+        self._fence = Fence(root, run)
         self._max_outage_seconds = max_outage_seconds
         self._ended = threading.Event()
         self._job = ("", "")
@@ -365,8 +420,12 @@ class LeaseHolder:
         """The name by which an engine knows the run's job, "" before it has one."""
         return self._job[0]
 
+    def writable(self, root: Root | None = None) -> Root:
+        """Return ``root``, or the place of the lease, as this run writes to it: each change confirms the lease first."""
+        return (root or self.root).owned_by(self._fence)
+
     def check(self) -> None:
-        """LeaseLostError unless the lease is still this run's."""
+        """Raise LeaseLostError unless the lease is still this run's."""
         check(self.root, self.run)
 
     @property

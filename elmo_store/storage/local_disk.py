@@ -30,7 +30,7 @@ from elmo_store.storage.data import (
     read_regular,
     size_of,
 )
-from elmo_store.storage.process import is_abandoned, temporary_tag
+from elmo_store.storage.process import is_abandoned, is_temporary_of, temporary_tag
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
 COPY_BYTES = 1 << 20  # at a time
@@ -122,7 +122,7 @@ class LocalDisk:
             os.replace(temporary, self._path(rel))
         return stamp
 
-    def put_new(self, rel: str, data: bytes | bytearray | Path, before: Before = nothing) -> bool:
+    def put_new(self, rel: str, data: Data | Path, before: Before = nothing) -> bool:
         with self._temporary(rel, data, before, link=True) as temporary:
             before()
             return _take_name(temporary, self._path(rel))
@@ -154,6 +154,15 @@ class LocalDisk:
                 if name.startswith(TEMPORARY_PREFIX):
                     with suppress(FileNotFoundError):
                         os.remove(os.path.join(folder, name))
+
+    def remove_unfinished_of(self, rels: Sequence[str], before: Before = nothing) -> None:
+        before()
+        for rel in rels:
+            folder, name = posixpath.split(self._path(rel))
+            for left in Path(folder).glob(f"{TEMPORARY_PREFIX}*{_TEMPORARY_SUFFIX}"):
+                tagged = left.name.removeprefix(TEMPORARY_PREFIX).removesuffix(_TEMPORARY_SUFFIX)
+                if is_temporary_of(tagged, name):
+                    left.unlink(missing_ok=True)
 
     def remove_empty(self, prefix: str, before: Before = nothing) -> None:
         before()

@@ -167,7 +167,7 @@ class ObjectStore:
         before()
         return self._calls.pipe_file(self._path(rel), data, **mode)
 
-    def put_new(self, rel: str, data: bytes | bytearray | Path, before: Before = nothing) -> bool:
+    def put_new(self, rel: str, data: Data | Path, before: Before = nothing) -> bool:
         put = self.stat(rel) is None
         if put:
             try:
@@ -176,9 +176,9 @@ class ObjectStore:
                 if self.stat(rel) is None:
                     raise
                 put = False
-        return (
-            put if isinstance(data, Path) else self.get(rel) == data
-        )  # by this attempt, or by one whose answer was lost
+        if not isinstance(data, bytes | bytearray):  # too large to be read back
+            return put
+        return self.get(rel) == data  # by this attempt, or by one whose answer was lost
 
     def remove(self, rels: Sequence[str], before: Before = nothing) -> None:
         before()
@@ -202,6 +202,9 @@ class ObjectStore:
             self._remove(self._calls.find(self._path(prefix)))
 
     def remove_unfinished(self, prefix: str, but: str = "", before: Before = nothing) -> None:
+        before()
+
+    def remove_unfinished_of(self, rels: Sequence[str], before: Before = nothing) -> None:
         before()
 
     def remove_empty(self, prefix: str, before: Before = nothing) -> None:

@@ -33,6 +33,7 @@ kill $!
 for _ in $(seq 100); do kill -0 $! || exit; sleep 0.1; done
 kill -9 $!
 """
+_TAG_DIGITS = 8  # after a process's tag, which tell its temporary files apart
 _TAG = re.compile(r"([0-9a-f]{8})\.([0-9]{1,10})\.([0-9]{0,20})-")
 
 
@@ -77,7 +78,13 @@ class Process:
 
 def temporary_tag() -> str:
     """What begins the names of this process's temporary files: the process, and a number that no other of its files has."""
-    return f"{_tag_of(os.getpid())}{secrets.token_hex(4)}-"
+    return f"{_tag_of(os.getpid())}{secrets.token_hex(_TAG_DIGITS // 2)}-"
+
+
+def is_temporary_of(tagged: str, name: str) -> bool:
+    """Return True if a temporary file, whose name is ``tagged`` from the tag on, is to become ``name``."""
+    match = _TAG.match(tagged)
+    return match is not None and tagged[match.end() + _TAG_DIGITS :] == f"-{name}"
 
 
 def is_abandoned(tagged: str, changed: float) -> bool:

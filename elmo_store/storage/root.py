@@ -18,7 +18,15 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
-from elmo_store.storage.data import Before, Data, Listed, Range, nothing
+from elmo_store.storage.data import (
+    Before,
+    Data,
+    Listed,
+    Range,
+    crc32c_digits,
+    nothing,
+    size_of,
+)
 from elmo_store.storage.failures import Retrying, TranslatingCalls, translated_errors
 from elmo_store.storage.filesystems import (
     check_store_location,
@@ -30,6 +38,7 @@ from elmo_store.storage.json_values import MOST_JSON_BYTES, encoded_json, parse_
 from elmo_store.storage.local_disk import LocalDisk, free_bytes
 from elmo_store.storage.object_store import ObjectStore
 
+_CREATE_ATTEMPTS = 3
 T = TypeVar("T")
 Objects = LocalDisk | ObjectStore
 
@@ -267,12 +276,46 @@ class Root:
         """Write ``value`` as `encoded_json` has it."""
         self.put(rel, encoded_json(value))
 
-    def put_new(self, rel: str, data: bytes | bytearray | Path) -> bool:
+    def put_new(self, rel: str, data: Data | Path) -> bool:
         """Write ``rel`` unless it exists, from bytes or a local file into which nobody writes. Of many who try, one succeeds.
 
         False if it exists; True if it has these ``bytes`` on an object store, which may be by an attempt whose answer was lost.
         """
         return self._written(rel, lambda before: self.objects.put_new(checked(rel), data, before))
+
+    def create(self, rel: str, data: Data) -> str:
+        """Write the new object ``rel`` whole, never over another one. Return its stamp.
+
+        An object that has these bytes already is left as it is: an earlier attempt wrote it. One of other bytes is a late put of
+        a run that lost the lease, or is damaged; it is removed first, which the owner must allow. So once an object is created,
+        a late ``create`` by another run does not change it.
+
+        Raises:
+            FileExistsError: others put other bytes there each time that they were removed.
+        """
+        for _ in range(_CREATE_ATTEMPTS):
+            if self.put_new(rel, data) or self._has_bytes(rel, data):
+                return self.stamp(rel) or ""
+            self.remove(rel)
+        raise FileExistsError(f"{self.url(rel)} is written by another program at the same time")
+
+    def _has_bytes(self, rel: str, data: Data) -> bool:
+        """Return True if the object ``rel`` has the bytes ``data``, by size and CRC-32C."""
+        if self.size(rel) != size_of(data):
+            return False
+        try:
+            return self.crc32c(rel) == crc32c_digits(data)
+        except FileNotFoundError:  # removed since
+            return False
+
+    def copy_within(self, source: "Root", source_rel: str, rel: str) -> None:
+        """Write the object ``rel`` as a copy of one of ``source``, by the filesystem that both are on."""
+
+        def copy_object(before: Before) -> None:
+            before()
+            self.calls.cp_file(source.path(source_rel), self.path(rel))
+
+        self._written(rel, copy_object)
 
     def remove(self, *rels: str) -> None:
         """Remove these objects as far as they exist, and on a local disk the folders that this leaves empty.
@@ -291,6 +334,10 @@ class Root:
     def remove_unfinished(self, prefix: str = "", *, but: str = "") -> None:
         """Remove the half-written files below the folder ``prefix``, whoever writes them; ``but``: a folder to leave alone."""
         self.objects.remove_unfinished(_folder(prefix), but, self._before(None))
+
+    def remove_unfinished_of(self, *rels: str) -> None:
+        """Remove the half-written files of these objects, whoever writes them."""
+        self.objects.remove_unfinished_of([checked(rel) for rel in rels], self._before(None))
 
     def remove_empty(self, prefix: str) -> None:
         """Remove the folder ``prefix`` of a local disk and those below it that hold nothing; of a link in its place the link."""

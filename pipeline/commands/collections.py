@@ -21,8 +21,9 @@ has any of them, as when the command is repeated, the exit code is 3.
 """
 COMPACT = """\
 Members that hold removed sentences are rewritten without them. Then versions that still hold such sentences are
-removed, and members that no version names. Readers of a removed version get an error and must open the collection again. The
-stores that were collected are not changed. Rerun an interrupted command to resume.
+removed, and members that no version names. What an embed job may still need is kept, and named on standard error. Readers of a
+removed version get an error and must open the collection again. The stores that were collected are not changed. Rerun an
+interrupted command to resume.
 """
 
 
@@ -123,9 +124,11 @@ def _compact(args: argparse.Namespace) -> int:
     from pipeline.progress.summary import described
 
     root = locations.reached(args.name, args.storage_options, "collection")
-    version, gone = compact(root, keep_versions=args.keep_versions)
-    print(f"versions removed: {', '.join(map(str, gone)) or 'none'}")
-    print(described(args.name, version))
+    compacted = compact(root, keep_versions=args.keep_versions)
+    print(f"versions removed: {', '.join(map(str, compacted.removed)) or 'none'}")
+    for line in compacted.undecided:
+        print(f"warning: this may hold removed sentences: {line}", file=sys.stderr)
+    print(described(args.name, compacted.version))
     return Exit.COMPLETE
 
 

@@ -94,10 +94,11 @@ def _with_local_workers(beam_args: list[str], workers: int) -> list[str]:
 
 def _add_member(options: spec.EmbedOptions, into: str, begun: "BegunJob") -> None:
     """Put the version that has the store which the job wrote; nothing of a job that goes on without this command."""
-    from elmo_store.collecting import add, discard
+    from elmo_store.collecting import add
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
-    from pipeline.jobs.preflight import job_identity
+    from pipeline.cli.terminal import quantity
+    from pipeline.jobs.preflight import SKIP_VERSION, job_identity
     from pipeline.jobs.run import say_next
     from pipeline.progress.summary import described
 
@@ -108,15 +109,26 @@ def _add_member(options: spec.EmbedOptions, into: str, begun: "BegunJob") -> Non
         return
     name = str(begun.root).rpartition("/")[2]
     root = Root(into, options.storage_options)
-    if options.skip_known and not manifest.sizes.tokens and not manifest.sizes.rejected:
-        discard(root, name)
-        if not options.quiet:
-            print(f"{into}: nothing new, so no version was added")
+    compared_with = int(manifest.job.get(SKIP_VERSION) or 0) if options.skip_known else None
+    version = add(root, name, job_identity(begun.manifest), compared_with=compared_with)
+    if options.quiet:
         return
-    version = add(root, name, job_identity(begun.manifest))
-    if not options.quiet:
-        print(described(into, version))
-        say_next(root, version.store)
+    if version is None:
+        print(f"{into}: nothing new, so no version was added")
+        return
+    n_known = sum(
+        run.n_sentences
+        for member in version.members
+        if version.change == "embed" and member.name == name
+        for run in member.removed
+    )
+    if n_known:
+        print(
+            f"{quantity(n_known, 'sentence')} left out: another command added "
+            f"{'it' if n_known == 1 else 'them'} while this one ran"
+        )
+    print(described(into, version))
+    say_next(root, version.store)
 
 
 COMMANDS = {

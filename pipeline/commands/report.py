@@ -39,14 +39,14 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from elmo_store.collecting import put_beside
     from elmo_store.figures.gather import gather
     from pipeline.report.page import page
 
     store = locations.open_store(args.store, args.storage_options)
     text = page(gather(store)).encode("utf-8", "backslashreplace")
     if args.output is None:
-        store.root.sweep(name=REPORT)  # what a killed command left
-        store.root.put(REPORT, text)
+        put_beside(store, REPORT, text)
     else:
         Path(args.output).write_bytes(text)
     print(args.output or store.root.url(REPORT))

@@ -323,6 +323,8 @@ def tidy(root: Root) -> None:
         uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS
     )
 
+    fenced = root.owned_by(lease.Fence(root, own.run))
+
     def remove() -> None:
         root.sweep()
         if not {WORK, LEASES} & set(root.names("")):  # an empty folder is something too
@@ -331,8 +333,8 @@ def tidy(root: Root) -> None:
         if held is None or held.run != own.run:  # not taken by an attempt before
             lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
-            root.remove_tree(WORK)
-            root.remove(
+            fenced.remove_tree(WORK)
+            fenced.remove(
                 *[rel for rel in root.list(LEASES) if rel != LEASE]
             )  # heartbeats of the dead
             root.sweep(LEASES)

@@ -16,7 +16,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import LeaseLostError, StoreError
-from elmo_store.format.layout import SHARDS, WORK
+from elmo_store.format.layout import SHARDS
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import marked
 from elmo_store.storage.failures import retry
@@ -224,8 +224,7 @@ def left_summary(root: Root) -> dict[str, Any] | None:
     left: dict[str, Any] | None = None
     with suppress(OSError, StoreError, ValueError):  # the store is complete without it
         left = retry(partial(root.get_json, SUMMARY), local=root.is_local)
-    with suppress(OSError, StoreError):  # the next command removes it
-        retry(partial(root.remove_tree, WORK), local=root.is_local)
+    tidy(root)  # with a lease: another run may write here by now
     return left
 
 

@@ -497,3 +497,60 @@ def test_ids_in_a_damaged_file_are_told_in_a_line(
         ids.write_bytes(data)
         assert main(["remove", str(tmp_path / "all"), "--ids", str(ids)]) == Exit.BAD_LOCATION
         assert f"--ids {ids} can't be read: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_compact_removes_the_text_that_a_refused_sentence_keeps_of_its_record(
+    tmp_path: Path, tiny_model: Path
+) -> None:
+    """A refused sentence keeps the text of its whole record; another sentence of the record is removed."""
+    name = tmp_path / "all"
+    records = [
+        {"key": "r", "text": [["secret", "words"], ["bad", 5]]},
+        {"key": "s", "text": [["public", "words"], ["bad", 6]]},
+    ]
+    text = write(tmp_path / "in.jsonl", [json.dumps(record) for record in records])
+    command = ["embed", text, "--into", str(name), "--model", str(tiny_model), "--quiet"]
+    assert main([*command, "--id-field", "key", "--max-reject-rate", "1"]) == Exit.COMPLETE
+    (tmp_path / "ids").write_text("r:0\n")
+    assert main(["remove", str(name), "--ids", str(tmp_path / "ids")]) == Exit.COMPLETE
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    (member,) = (name / layout.MEMBERS).iterdir()
+    rejects = [
+        json.loads(line)
+        for part in (member / layout.REJECTS).iterdir()
+        for line in part.read_text(encoding="utf-8").splitlines()
+    ]
+    assert [(reject["id"], "public" in reject["raw"]) for reject in rejects] == [
+        ("r:1", False),
+        ("s:1", True),
+    ]
+    assert not any("secret" in reject["raw"] for reject in rejects)
+    assert all_faults(opened(name)) == []
+
+
+@pytest.mark.slow
+def test_a_report_that_was_begun_before_a_change_is_not_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    from pipeline.report import page
+
+    name, store = tmp_path / "all", elmo_store.open(make_store(str(tmp_path / "a")).root.url())
+    collect(name, [store])
+    real = page.page
+
+    def removed_meanwhile(figures: Any) -> str:
+        monkeypatch.undo()
+        (tmp_path / "ids").write_text(f"{store.sentence(0).id}\n")
+        assert main(["remove", str(name), "--ids", str(tmp_path / "ids")]) == Exit.COMPLETE
+        assert main(["compact", str(name)]) == Exit.COMPLETE
+        return real(figures)
+
+    monkeypatch.setattr(page, "page", removed_meanwhile)
+    assert main(["report", str(name)]) == Exit.BAD_LOCATION
+    assert "has changed since version 1 was read" in capsys.readouterr().err
+    assert not (name / "report.html").exists()
+    assert main(["report", str(name)]) == Exit.COMPLETE
+    assert (name / "report.html").exists()
+    assert not (name / "_lease").exists()

@@ -1,12 +1,15 @@
 """`embed --into --skip-known`: a member has only the sentences that its collection did not have when the job began."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import elmo_store
+from elmo_store import collecting
 from elmo_store.format import layout
 from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.storage.root import Root
@@ -107,7 +110,7 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     name, first = tmp_path / "all", write(tmp_path / "1.txt", lines_of(0, 20))
     both, other = (
         write(tmp_path / "2.txt", lines_of(0, 40)),
-        write(tmp_path / "3.txt", lines_of(20, 20)),
+        write(tmp_path / "3.txt", lines_of(20, 5)),
     )
     assert embed_into(name, tiny_model, first) == Exit.COMPLETE
 
@@ -131,6 +134,80 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     assert [member.name for member in opened(name).version.members][-1] == unfinished
     blank = [()] * lines_of(0, 20).count("")
     assert member_texts(name) == blank + [tuple(line.split()) for line in lines_of(20, 20)]
+
+
+def overtaken_by(
+    other: Callable[[], int], work: Callable[[], int], patch: pytest.MonkeyPatch
+) -> int:
+    """Exit code of ``work``, while which ``other`` runs, after the job of ``work`` and before its member is added."""
+    real = collecting.add
+
+    def add_after_the_other(*arguments: Any, **options: Any) -> Any:
+        patch.setattr(collecting, "add", real)
+        assert other() == Exit.COMPLETE
+        return real(*arguments, **options)
+
+    patch.setattr(collecting, "add", add_after_the_other)
+    return work()
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_add_a_shared_sentence_once(
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, first = tmp_path / "all", write(tmp_path / "0.txt", ["w0"])
+    assert embed_into(name, tiny_model, first) == Exit.COMPLETE
+    texts = [
+        write(tmp_path / "1.txt", ["shared w1", "of one", "", "shared w2"]),
+        write(tmp_path / "2.txt", ["of two", "shared w2", "shared w1"]),
+    ]
+    works = [partial(embed_into, name, tiny_model, text, "--skip-known") for text in texts]
+    capsys.readouterr()
+    assert overtaken_by(works[1], works[0], monkeypatch) == Exit.COMPLETE
+    assert "2 sentences left out: another command added them" in capsys.readouterr().out
+    store = opened(name)
+    tokens = [" ".join(sentence.tokens) for sentence in store]
+    assert tokens == ["w0", "of two", "shared w2", "shared w1", "of one", ""]
+    assert all_faults(store) == []
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    assert [" ".join(sentence.tokens) for sentence in opened(name)] == tokens
+
+
+@pytest.mark.slow
+def test_two_commands_at_once_add_a_shared_id_once(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = tmp_path / "all"
+
+    def embed(path: str) -> int:
+        command = ["embed", path, "--into", str(name), "--model", str(tiny_model)]
+        return main([*command, "--id-field", "key", "--skip-known", "--quiet"])
+
+    one = records(tmp_path / "1.jsonl", {"a": "w1 w2", "b": "w3", "1.jsonl:7x": "w4"})
+    two = records(tmp_path / "2.jsonl", {"b": "w3 corrected", "c": "w1 w2"})
+    assert embed(records(tmp_path / "0.jsonl", {"first": "w0"})) == Exit.COMPLETE
+    assert overtaken_by(partial(embed, two), partial(embed, one), monkeypatch) == Exit.COMPLETE
+    ids = ["a", "b", "c", "1.jsonl:7x"]
+    assert opened(name).find_ids(ids) == [[3], [1], [2], [4]]
+
+
+@pytest.mark.slow
+def test_a_member_whose_sentences_were_all_added_meanwhile_is_removed(
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, first = tmp_path / "all", write(tmp_path / "0.txt", ["w0"])
+    assert embed_into(name, tiny_model, first) == Exit.COMPLETE
+    texts = [write(tmp_path / "1.txt", ["w1", "w2"]), write(tmp_path / "2.txt", ["w2", "w1", "w3"])]
+    works = [partial(embed_into, name, tiny_model, text, "--skip-known") for text in texts]
+    assert overtaken_by(works[1], works[0], monkeypatch) == Exit.COMPLETE
+    assert "nothing new, so no version was added" in capsys.readouterr().out
+    assert len(list((name / layout.MEMBERS).iterdir())) == 2
 
 
 @pytest.mark.slow

@@ -355,3 +355,69 @@ def test_what_a_collect_that_was_killed_left_in_a_member_goes_with_the_next(tmp_
     os.utime(left, (0, 0))
     collecting.collect(name, [store])
     assert not list(name.rglob(".writing*"))
+
+
+def bytes_below(folder: Path) -> bytes:
+    """Everything that lies below a folder, half-written files too."""
+    return b"\n".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_compact_removes_a_damaged_older_version(tmp_path: Path) -> None:
+    name = tmp_path / "all"
+    collecting.collect(name, [numbered(tmp_path / "a", "a")])
+    collecting.remove(Root(name), ["a:0"])
+    (name / layout.version(1)).write_bytes(b"{}")
+    assert collecting.compact(Root(name)).removed == [1, 2]
+    assert ids_of(name) == ["a:1", "a:2", "a:3"]
+    assert len(list((name / layout.MEMBERS).iterdir())) == 1
+
+
+def test_compact_removes_nothing_that_a_damaged_version_to_keep_may_need(tmp_path: Path) -> None:
+    name = tmp_path / "all"
+    collecting.collect(name, [numbered(tmp_path / "a", "a")])
+    collecting.remove(Root(name), ["a:0"])
+    (name / layout.version(1)).write_bytes(b"{}")
+    compacted = collecting.compact(Root(name), keep_versions=3)
+    assert compacted.removed == []
+    (line,) = compacted.undecided
+    assert "versions/00000001.json is damaged" in line
+    assert len(list((name / layout.MEMBERS).iterdir())) == 2
+
+
+def test_compact_removes_half_written_files_beside_the_members(tmp_path: Path) -> None:
+    name = tmp_path / "all"
+    collecting.collect(name, [numbered(tmp_path / "a", "a")])
+    collecting.remove(Root(name), ["a:0"])
+    (name / ".writing-0.1.1-0-report.html~").write_text("of a-0", encoding="utf-8")
+    collecting.compact(Root(name))
+    assert not list(name.rglob(".writing*"))
+
+
+def test_compact_removes_a_member_that_a_killed_collect_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, stores = tmp_path / "all", [numbered(tmp_path / prefix, prefix) for prefix in "ab"]
+    collecting.collect(name, stores[:1])
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            collecting.collect(name, stores[1:])
+    assert len(list((name / layout.MEMBERS).iterdir())) == 2
+    compacted = collecting.compact(Root(name))
+    assert compacted.undecided == []
+    assert len(list((name / layout.MEMBERS).iterdir())) == 1
+
+
+def test_compact_says_which_member_of_a_job_it_kept(tmp_path: Path) -> None:
+    name, store = tmp_path / "all", numbered(tmp_path / "b", "b")
+    collecting.collect(name, [numbered(tmp_path / "a", "a")])
+    embedded(name, store)  # complete, and no version names it yet
+    member = name / layout.member(collecting.name_of(store.url))
+    (line,) = collecting.compact(Root(name)).undecided
+    assert str(member) in line
+    assert "rerun the `embed --into` that writes it" in line
+    assert (member / layout.MANIFEST).exists()

@@ -261,3 +261,40 @@ def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_
         reachable.clear()
         assert cancelled.wait(30)
         assert "could not be reached for 2 s" in first.gave_up
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_what_a_holder_writes_is_refused_once_another_run_has_the_lease(
+    place: str, tmp_path: Path
+) -> None:
+    root = Root(tmp_path if place == "disk" else f"memory://{tmp_path.name}")
+    member = Root(root.url("members/a"))
+    holder = LeaseHolder.take(root, "first")
+    own, of_member = holder.writable(), holder.writable(member)
+    own.put("elmo_store.json", b"first")
+    of_member.put("states/a", b"first")
+    root.remove(LEASE)
+    with LeaseHolder.take(root, "second"):
+        for write in (
+            lambda: own.put("elmo_store.json", b"late"),
+            lambda: own.put_new("versions/00000001.json", b"late"),
+            lambda: of_member.remove("states/a"),
+            lambda: of_member.put("elmo_store.json", b"late"),
+        ):
+            with pytest.raises(LeaseLostError, match="belongs to run second"):
+                write()
+        # From now on no earlier look counts for what is one of many, either.
+        with pytest.raises(LeaseLostError, match="belongs to run second"):
+            of_member.put("states/a", b"late")
+    holder.end()
+    assert (member.get("states/a"), root.get("elmo_store.json")) == (b"first", b"first")
+
+
+def test_an_object_is_created_once_and_never_written_over(tmp_path: Path) -> None:
+    root, pieces = Root(tmp_path), (b"one", memoryview(b" piece"))
+    assert root.create("folder/a", pieces) == root.stamp("folder/a")
+    stamp = root.stamp("folder/a")
+    assert root.create("folder/a", b"one piece") == stamp  # by an earlier attempt
+    root.put("folder/a", b"late by another run")
+    assert root.create("folder/a", pieces) != stamp
+    assert root.get("folder/a") == b"one piece"

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import elmo_store
+from elmo_store import writer
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
+from elmo_store.forms import shards as forms
 from elmo_store.storage.root import Root
 from tests.store.contract import StoreContract
+from tests.store.deep import all_faults
 from tests.store.support import Written, make_store
 
 
@@ -286,3 +289,54 @@ def test_of_two_views_written_to_one_place_at_once_one_is_refused(
     written = elmo_store.open(tmp_path / "out")
     assert np.array_equal(written.read(), store.sentence(3).read())
     assert not (tmp_path / "out/_lease").exists()
+
+
+def test_an_interrupted_write_of_a_view_is_finished_by_the_same_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = elmo_store.open(make_store(str(tmp_path / "store")).root.url())
+    view, out = store.select([6, 3]), tmp_path / "out"
+    whole = view.write(tmp_path / "whole", shard_rows=4)
+    real, n_shards = forms.encode_shard, 0
+
+    def stop_at_the_third(*arguments: Any) -> Any:
+        nonlocal n_shards
+        n_shards += 1
+        if n_shards == 3:
+            raise OSError("injected")
+        return real(*arguments)
+
+    monkeypatch.setattr(forms, "encode_shard", stop_at_the_third)
+    with pytest.raises(OSError, match="injected"):
+        view.write(out, shard_rows=4)
+    with pytest.raises(StoreError, match=r"unfinished store .* \(dtype\): give another folder"):
+        view.write(out, shard_rows=4, dtype="float32")
+    with pytest.raises(
+        StoreError, match=r"unfinished store .* \(input, job\): give another folder"
+    ):
+        store.select([3, 6]).write(out, shard_rows=4)
+    written = view.write(out, shard_rows=4)
+    assert n_shards == whole.manifest.sizes.shards + 1  # the two that were finished were kept
+    assert written.manifest == whole.manifest
+    assert all_faults(written) == []
+    np.testing.assert_array_equal(written.read(), view.read())
+
+
+@pytest.mark.parametrize(
+    "rel", ["states.zarr/states/c/0/0/0", "_shards/00000.json", "states.zarr/zarr.json"]
+)
+def test_what_an_interrupted_write_left_damaged_is_written_again(
+    rel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = elmo_store.open(make_store(str(tmp_path / "store")).root.url())
+    view, out = store.select([6, 3]), tmp_path / "out"
+
+    def stop(*_: Any) -> None:
+        raise OSError("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "complete_store", stop)
+        with pytest.raises(OSError, match="injected"):
+            view.write(out)
+    (out / rel).write_bytes(b"x" * (out / rel).stat().st_size)
+    assert all_faults(view.write(out)) == []

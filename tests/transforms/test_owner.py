@@ -51,10 +51,14 @@ WRITES: dict[str, Callable[[Root], Any]] = {
     "put of a file": lambda root: root.put("a", Path(__file__)),
     "put_new": lambda root: root.put_new("c", b"old"),
     "put_new of a file": lambda root: root.put_new("c", Path(__file__)),
+    "create": lambda root: root.create("c", b"old"),
+    "create over another": lambda root: root.create("a", b"old"),
+    "copy_within": lambda root: root.copy_within(Root(root.url()), "a", "c"),
     "remove": lambda root: root.remove("a"),
     "remove_tree": lambda root: root.remove_tree("folder"),
     "remove_empty": lambda root: root.remove_empty("folder"),
     "remove_unfinished": lambda root: root.remove_unfinished(),
+    "remove_unfinished_of": lambda root: root.remove_unfinished_of("a"),
 }
 
 
@@ -303,6 +307,7 @@ def test_every_operation_of_a_worker_s_root_is_retried(
         "remove": lambda: root.remove("b"),
         "remove_tree": lambda: root.remove_tree("c"),
         "remove_unfinished": lambda: root.remove_unfinished(),
+        "remove_unfinished_of": lambda: root.remove_unfinished_of("a"),
         "remove_empty": lambda: root.remove_empty("e"),
     }
     for name, operation in operations.items():

@@ -28,12 +28,8 @@ HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a group of workers
 WATCH_SECONDS = 1.0  # between two looks at the launcher
 LOOKS_AT_END = 2  # that find the lease gone, before a worker ends: till then its tasks say what they were refused
 _NEVER = -1e9
+_now = lease.now
 _log = logging.getLogger(__name__)
-
-
-def _now() -> float:
-    """Seconds that pass while this machine sleeps, too: another one may take the output over meanwhile."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Here:
@@ -104,17 +100,11 @@ class Run:
 
     def _look(self) -> None:
         """TimeoutError if the answer comes when it counts no more."""
-        began = _now()
         try:
-            lease.check(self._root, self.name)
+            self.here.looked = lease.look(self._root, self.name, _now)
         except LeaseLostError:
             self.here.looked = _NEVER  # for other threads too
             raise
-        if _now() - began > lease.LOOK_SECONDS:
-            raise TimeoutError(
-                f"the lease of {self._root} took more than {lease.LOOK_SECONDS:.0f} s to read"
-            )
-        self.here.looked = began
 
     def _beat(self) -> None:
         """Say that the run lives, unless another worker of this one's group just did. A failure is not the shard's."""

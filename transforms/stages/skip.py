@@ -6,8 +6,8 @@ What is refused, and sentences without tokens, stay.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from elmo_store.collecting import known_sentences
 from elmo_store.format import layout
-from elmo_store.format.texts import hash_texts
 from elmo_store.format.version import read_version
 from elmo_store.reading.collection import CollectionReader
 from elmo_store.storage.root import Root
@@ -41,22 +41,11 @@ class SkipKnown:
 
     def _known(self, store: CollectionReader, batch: list[Record]) -> set[int]:
         """Places in ``batch`` of the sentences that the store has."""
-        asked = [
+        sentences = [
             (place, record)
             for place, record in enumerate(batch)
-            if isinstance(record, ReadSentence) and record.tokens
+            if isinstance(record, ReadSentence)
         ]
-        named = [
-            (place, id_within(record.id, record.within)) for place, record in asked if record.id
-        ]
-        plain = [(place, record.tokens) for place, record in asked if not record.id]
-        by_id = store.find_ids([own for _, own in named]) if named else []
-        by_text = (
-            store.find(hash_texts([tokens for _, tokens in plain], store.cut_bytes), texts=True)
-            if plain
-            else []
-        )
-        known = {place for (place, _), numbers in zip(named, by_id, strict=True) if numbers}
-        return known | {
-            place for (place, _), numbers in zip(plain, by_text, strict=True) if numbers
-        }
+        ids = [id_within(record.id, record.within) if record.id else "" for _, record in sentences]
+        are_known = known_sentences(store, ids, [record.tokens for _, record in sentences])
+        return {place for (place, _), known in zip(sentences, are_known, strict=True) if known}
