@@ -275,13 +275,13 @@ class ExplorerService:
             raise ValueError(f"there is no token {token[:40]}") from error
 
     def _weights(self, s: Sequence[float]) -> list[float]:
-        if (
-            len(s) != len(self._names)
-            or not all(np.isfinite(share) and share >= 0 for share in s)
-            or sum(s) <= 0
-        ):
-            raise ValueError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
-        return [float(share) / float(sum(s)) for share in s]
+        total = float(sum(s))  # infinite if two of them are near the greatest float
+        is_share = all(np.isfinite(share) and share >= 0 for share in s)
+        if len(s) != len(self._names) or not is_share or not 0 < total < np.inf:
+            raise ValueError(
+                f"s needs {len(self._names)} numbers of 0 or more, with a finite sum above 0"
+            )
+        return [float(share) / total for share in s]
 
     def _shown(self, indices: Int, cosines: Float, by: str) -> list[dict[str, Any]]:
         points = self._points(indices, **({"label": by} if by else {}))
