@@ -26,6 +26,10 @@ class BucketNotFoundError(StoreError, OSError):
     """There is no such bucket or container."""
 
 
+class MissingPackageError(StoreError, ImportError):
+    """A package that is needed here is not installed; the message names what installs it."""
+
+
 class StoreIncompleteError(StoreError):
     """The store's job has not finished, so that rows or numbers may be missing."""
 

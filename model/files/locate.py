@@ -151,11 +151,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
     try:
         filesystem, path = open_filesystem(url)
-    except (ImportError, ValueError) as error:
-        raise UnknownModelError(
-            f"{url} can't be opened: {error}. Its protocol may need an extra: pip install '.[http]' ([s3], [gcs]) in "
-            "elmo-store's checkout"
-        ) from error
+    except ValueError as error:
+        raise UnknownModelError(f"{url} can't be opened: {error}") from error
     return filesystem, path
 
 

@@ -8,6 +8,7 @@ from elmo_store.errors import (
     LeaseHeldError,
     LeaseLostError,
     MemberMismatchError,
+    MissingPackageError,
     OverlapError,
     StoreError,
     WeightSetError,
@@ -46,4 +47,6 @@ def code_of(error: CommandError | StoreError) -> Exit:
         | LeaseLostError,
     ):
         return Exit.REFUSED
-    return Exit.BAD_USAGE if isinstance(error, OverlapError | WeightSetError) else Exit.BAD_LOCATION
+    if isinstance(error, OverlapError | WeightSetError | MissingPackageError):
+        return Exit.BAD_USAGE
+    return Exit.BAD_LOCATION
