@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import StoreError, StoreIncompleteError
 from elmo_store.exports.formats import Settings, settled
 from elmo_store.exports.place import Place, Writing
 from elmo_store.exports.work import Work, vectors_of
@@ -86,8 +86,9 @@ def export(
         settings: fields of `Settings`; of "pooled" also ``workers``, which make the files elsewhere (`make_file`).
 
     Raises:
-        StoreError: settings that the store or the format can't have; ids that don't say which sentence of which document each is;
-            a store that is not complete. WeightSetError: weights that can't be read, or belong to another model.
+        StoreError: settings that the store or the format can't have; ids that don't say which sentence of which document each is.
+        StoreIncompleteError: the store's job has not finished.
+        WeightSetError: weights that can't be read, or belong to another model.
         OverlapError: the output overlaps the store.
         ExportRefusedError: the output holds a finished export, or something else.
         IsADirectoryError, NotADirectoryError: a folder stands where the file goes, or a file where the folder goes.
@@ -96,7 +97,9 @@ def export(
         ImportError: HDF5 without h5py.
     """
     if not store.manifest.complete:
-        raise StoreError(f"{store.url} is not complete: rerun its job to resume it, then export it")
+        raise StoreIncompleteError(
+            f"{store.url} is not complete: rerun its job to resume it, then export it"
+        )
     read = Location("store", store.url, store.root.storage_options)
     check_apart(Location("output", os.fspath(output), storage_options), [read])
     workers: Workers | None = settings.pop("workers", None)

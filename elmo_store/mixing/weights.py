@@ -182,6 +182,8 @@ def _checked(name: str, fields: Mapping[str, Any]) -> WeightSet:
     check_set_names([name])
     try:
         found = convert(fields, _Fields)
+        if (found.w is None) == (found.s is None):
+            raise ValueError("it has both w and s" if found.w else "it has neither w nor s")
         mix = ScalarMix(found.w, s=found.s, gamma=found.gamma)
     except ValueError as error:
         remedy = "a set is gamma and either w (logits, softmaxed) or s (normalised weights), one number per layer"

@@ -93,8 +93,8 @@ def load_model(spec: str | None = None, options: str | None = None) -> tuple[str
     packaged = {folder.name: folder for folder in packaged_folders()}
     if spec is None and DEFAULT_MODEL not in packaged:
         raise UnknownModelError(
-            "this installation carries no default model: give --model random-small to try things out, "
-            "or --model FOLDER with options.json and weights.hdf5 or weights.safetensors"
+            "this installation carries no default model: pass `model='random-small'` to try things out, "
+            "or `model=FOLDER`, a folder with options.json and weights.hdf5 or weights.safetensors"
         )
     spec = DEFAULT_MODEL if spec is None else spec
     if spec in packaged:
@@ -156,8 +156,7 @@ def local_spec(name: str) -> str:
     if re.fullmatch(r"\w[\w.+ -]*", name) and Path(name).exists():
         return f"./{name}"
     raise UnknownModelError(
-        f"{name!r} is not a model of this installation, nor a folder or file here, and what a store names is not fetched: "
-        "say where it is with --model"
+        f"{name!r} is not a model of this installation, nor a folder or file here, and what a store names is not fetched"
     )
 
 

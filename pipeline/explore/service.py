@@ -361,7 +361,8 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
         Exception
     ) as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
         raise ValueError(
-            f"the store's model {manifest.model.name} can't be loaded here: {error}"
+            f"the store's model {manifest.model.name} can't be loaded here ({error}): "
+            "start `elmo-store explore` with --model and the name, folder or URL of it"
         ) from error
     if embedder.fingerprint != manifest.model.fingerprint:
         raise ValueError(
