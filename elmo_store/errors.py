@@ -181,9 +181,11 @@ class JobMismatchError(StoreError):
 
 def _sides(fields: Mapping[str, tuple[Any, Any]], second: str) -> list[str]:
     """Return a line for each field that shows both sides; ``second``: what the other side is."""
-    return [
-        f"{name}: {there!r} there, {other!r} {second}" for name, (there, other) in fields.items()
-    ]
+    shown = {
+        name: ["not set" if value is None else repr(value) for value in pair]
+        for name, pair in fields.items()
+    }
+    return [f"{name}: {there} there, {other} {second}" for name, (there, other) in shown.items()]
 
 
 def _difference(what: str, lines: Sequence[str], remedy: str) -> str:

@@ -78,7 +78,7 @@ def _weights(store: Store, model: str | None) -> Any:
     try:
         _, weights = load_model(model or local_spec(where))
     except OSError as error:
-        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     except ModelError as error:
         raise CommandError(
             Exit.BAD_USAGE,
