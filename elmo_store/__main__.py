@@ -5,22 +5,10 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from typing import NoReturn
 
+from elmo_store.extras import missing_package
 from elmo_store.own_packages import put_ours_first
-
-# What a command may lack, by the first name of the import that failed → the extra that brings it.
-EXTRAS: Mapping[str, str] = {
-    **dict.fromkeys(("apache_beam", "torch", "nltk"), "embed"),
-    "h5py": "export",
-    "matplotlib": "plot",
-    "prometheus_client": "metrics",
-    **dict.fromkeys(("starlette", "uvicorn", "sklearn"), "explore"),
-    "s3fs": "s3",
-    "gcsfs": "gcs",
-    **dict.fromkeys(("aiohttp", "requests"), "http"),
-}
 
 
 def main() -> int:
@@ -33,13 +21,10 @@ def main() -> int:
         print("\nstopped by Ctrl-C", file=sys.stderr)
         return 4
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in EXTRAS:
+        missing = missing_package(error)
+        if missing is None:
             raise
-        remedy = f"pip install '.[{EXTRAS[missing]}]' in elmo-store's checkout"
-        print(
-            f"elmo-store: this needs {missing}, which is not installed: {remedy}", file=sys.stderr
-        )
+        print(f"elmo-store: {missing}", file=sys.stderr)
         return 2
 
 

@@ -1,6 +1,8 @@
 """Every error that a store raises by itself.
 
-Messages name the value, the place and the remedy.
+Messages name the value, the place and the remedy. An argument stands in backticks as Python has it,
+such as `overwrite=True`: the command line shows it as its own option (`pipeline.cli.wording`). A
+remedy for Python alone is a note of the exception, which tracebacks show and commands do not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,10 @@ class BucketNotFoundError(StoreError, OSError):
 
 class DiskFullError(StoreError, OSError):
     """No space is left where something was to be written. What was written before stays good."""
+
+
+class MissingPackageError(StoreError, ImportError):
+    """A package that is needed here is not installed; the message names what installs it."""
 
 
 class StoreIncompleteError(StoreError):
@@ -93,7 +99,7 @@ class WeightSetError(StoreError, ValueError):
 
 
 TAKE_OVER = (
-    "`elmo-store watch` follows it. If that run is dead, or you want to replace it, add --take-over; it stops "
+    "`elmo-store watch` follows it. If that run is dead, or you want to replace it, add `take_over=True`; it stops "
     "before its next write."
 )
 
@@ -144,37 +150,49 @@ class MemberMismatchError(StoreError):
     """
 
     def __init__(self, collection: str, store: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
-        self.message = _different(
-            f"{store} can't join the collection {collection}", fields, "here",
+        self.message = _difference(
+            f"{store} can't join the collection {collection}",
+            _sides(fields, "here"),
             "Embed it with the collection's settings, or collect it under another name.",
-        )  # fmt: skip
+        )
         self.collection, self.store, self.fields = collection, store, dict(fields)
 
 
 class JobMismatchError(StoreError):
-    """Another job stands on this output; shows both sides, field by field.
+    """The output belongs to another job.
 
     Attributes:
-        fields: name → (what stands on the output, what is asked for now).
+        fields: name → (what the job on the output has, what is requested now).
+        input_changes: what has changed in the input, a sentence for each file.
     """
 
-    def __init__(self, where: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
-        self.message = _different(
-            f"{where} holds another job's output", dict(sorted(fields.items())), "asked for",
-            "Give another --output, the same options as before to continue it, or --overwrite to remove it.",
-        )  # fmt: skip
-        self.where, self.fields = where, dict(fields)
+    def __init__(
+        self,
+        where: str,
+        fields: Mapping[str, tuple[Any, Any]],
+        input_changes: Sequence[str] = (),
+    ) -> None:
+        # The hashes of the input tell nobody what has changed in it.
+        sides = {name: pair for name, pair in sorted(fields.items()) if name != "input"}
+        lines = [*_sides(sides, "asked for"), *(f"input: {change}" for change in input_changes)]
+        self.message = _difference(
+            f"{where} holds another job's output",
+            lines,
+            "Pass another `output`, the same settings as before to continue it, or `overwrite=True` to remove it.",
+        )
+        self.where, self.fields, self.input_changes = where, dict(fields), tuple(input_changes)
 
 
-def _different(what: str, fields: Mapping[str, tuple[Any, Any]], second: str, remedy: str) -> str:
-    """A message that shows both sides, field by field; ``second``: what the other side is."""
-    lines = [
-        f"  {name}: {there!r} there, {other!r} {second}" for name, (there, other) in fields.items()
-    ]
-    return "\n".join(
-        [
-            f"{what}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:",
-            *lines,
-            remedy,
-        ]
-    )
+def _sides(fields: Mapping[str, tuple[Any, Any]], second: str) -> list[str]:
+    """Return a line for each field that shows both sides; ``second``: what the other side is."""
+    shown = {
+        name: ["not set" if value is None else repr(value) for value in pair]
+        for name, pair in fields.items()
+    }
+    return [f"{name}: {there} there, {other} {second}" for name, (there, other) in shown.items()]
+
+
+def _difference(what: str, lines: Sequence[str], remedy: str) -> str:
+    """Return a message with a line for each difference."""
+    count = f"{len(lines)} point{'s' if len(lines) != 1 else ''}"
+    return "\n".join([f"{what}; it differs in {count}:", *(f"  {line}" for line in lines), remedy])

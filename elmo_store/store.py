@@ -183,10 +183,13 @@ def open(
             if manifest.counts
             else "its input is being read"
         )
-        raise StoreIncompleteError(
-            f"the store at {root} is not complete ({of}): run the command that started it again to continue it, "
-            "or open it with incomplete_ok=True"
+        error = StoreIncompleteError(
+            f"the store at {root} is not complete ({of}): run the command that started it again to continue it"
         )
+        error.add_note(
+            "With incomplete_ok=True it opens as it is; rows that are not there yet raise errors."
+        )
+        raise error
     return Store(root, manifest, _chosen(root, manifest, form), mapped=mapped)
 
 

@@ -81,7 +81,7 @@ def complete_store(
     parts = [part for group in part_groups for part in group.parts]
     fault = index_fault(parts)
     if fault:
-        raise StoreError(f"{root}: {fault}: run the job again with --overwrite")
+        raise StoreError(f"{root}: {fault}: run the job again with `overwrite=True`")
     sizes = {record.path: record.bytes for group in part_groups for record in group.objects}
     of_parts = [
         (sizes[layout.sentences_part(p.part)], sizes.get(layout.rejects_part(p.part), 0))

@@ -49,7 +49,7 @@ exit codes:
   0  complete
   2  bad usage
   3  an input, output or store location that can't be used
-  4  incomplete: rerun the same command to resume
+  4  incomplete: rerun the command that writes the output to resume
   5  refused: another job or run has that output
   6  damaged: verify found faults"""
 ENVIRONMENT = """\
@@ -63,10 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = arguments[0] if arguments and arguments[0] in COMMANDS else ""
     name = f"elmo-store {asked}".rstrip()
-    with escaped():
+    options: set[str] = set()  # of the command, known once its module is imported
+    with escaped(options):
         try:
             with signals.as_interrupts():
-                code = _command(asked, arguments)
+                code = _command(asked, arguments, options)
                 sys.stdout.flush()  # whoever reads it may be gone, or its disk full
                 return code
         except (CommandError, StoreError) as error:
@@ -88,17 +89,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(Exit.BAD_LOCATION)
 
 
-def _command(asked: str, arguments: list[str]) -> int:
+def _command(asked: str, arguments: list[str], options: set[str]) -> int:
+    """Run the command ``asked``, whose options are added to ``options``; returns the exit code."""
     parser, commands = build_parser({asked})
     if not asked:
         parser.parse_args(arguments)  # help, version, or no such command: each ends the process
     subparser, command = commands[asked]
     arguments = arguments[1:]
     beam_args: list[str] = []
-    known = {name for action in subparser._actions for name in action.option_strings}
+    options.update(name for action in subparser._actions for name in action.option_strings)
     if (
         command.takes_beam_options
-        and not {name.partition("=")[0] for name in arguments if name.startswith("--")} <= known
+        and not {name.partition("=")[0] for name in arguments if name.startswith("--")} <= options
     ):
         logs.configure()  # before the import: Beam talks while it is imported
         from pipeline.runners.beam_options import split_arguments

@@ -106,39 +106,39 @@ def settled(settings: Settings, *, mixed: bool, dtype: str) -> Settings:
     ``mixed``: of a store of mixes; ``dtype``: the store's.
     """
     if settings.format not in KNOWN:
-        raise StoreError(f"--format is {settings.format!r}: known are {', '.join(FORMATS)}")
+        raise StoreError(f"`format={settings.format!r}`: known are {', '.join(FORMATS)}")
     name, form = settings.format, settings.form
     settings = replace(settings, dtype=settings.dtype or (dtype if form.folder else "float32"))
     known_values = {"layers": (*LAYERS, None), "per": PER, "dtype": ("float16", "float32")}
     for option, known in known_values.items():
         if (value := getattr(settings, option)) not in known:
             raise StoreError(
-                f"--{option} is {value!r}: known are {', '.join(map(str, filter(None, known)))}"
+                f"`{option}={value!r}`: known are {', '.join(map(str, filter(None, known)))}"
             )
     if name == POOLED:
         if settings.pool not in POOLS:
-            raise StoreError(f"pool is {settings.pool!r}: known are {', '.join(POOLS)}")
+            raise StoreError(f"`pool={settings.pool!r}`: known are {', '.join(POOLS)}")
         if settings.layer_norm and not settings.weights:
-            raise StoreError("--layer-norm applies only to mixes: add --weights")
+            raise StoreError("`layer_norm` applies only to mixes: add `weights`")
         return settings
     if settings.pool or settings.weights or settings.layer_norm:
         raise StoreError(
-            f"pool, weights and layer_norm are not for {name}: mix the store first, then export the mix"
+            f"`pool`, `weights` and `layer_norm` are not for {name}: mix the store first, then export the mix"
         )
     if settings.dtype != "float32" and not form.folder:
         others = ", ".join(other for other, its in FORMATS.items() if its.folder)
-        raise StoreError(f"{name} is read as float32: leave --dtype out, or take {others}")
+        raise StoreError(f"{name} is read as float32: leave `dtype` out, or take {others}")
     if mixed:
         if settings.layers is not None:
             raise StoreError(
-                f"a mix defines the weight of each layer: leave --layers {settings.layers} out"
+                f"a mix defines the weight of each layer: leave `layers={settings.layers!r}` out"
             )
         return settings
     if name == "tfhub" and settings.layers is not None:
-        raise StoreError("tfhub's names are of all layers: leave --layers out")
+        raise StoreError("tfhub's names are of all layers: leave `layers` out")
     layers = settings.layers or ("average" if form.one_vector else "all")
     if form.one_vector and layers == "all":
         raise StoreError(
-            f"{name} has one vector per token: give --layers top or average, or mix the store first"
+            f"{name} has one vector per token: pass `layers='top'` or `layers='average'`, or mix the store first"
         )
     return replace(settings, layers=layers)

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elmo_store.errors import StoreError
-from elmo_store.exports.formats import Settings, settled
+from elmo_store.errors import StoreError, StoreIncompleteError
+from elmo_store.exports.formats import Format, Settings, settled
 from elmo_store.exports.place import Place, Writing
 from elmo_store.exports.work import Work, vectors_of
+from elmo_store.extras import missing_package
 from elmo_store.format.layout import WORK
 from elmo_store.format.manifest import own_sha256
 from elmo_store.mixing.weights import read_weight_sets
@@ -86,17 +87,20 @@ def export(
         settings: fields of `Settings`; of "pooled" also ``workers``, which make the files elsewhere (`make_file`).
 
     Raises:
-        StoreError: settings that the store or the format can't have; ids that don't say which sentence of which document each is;
-            a store that is not complete. WeightSetError: weights that can't be read, or belong to another model.
+        StoreError: settings that the store or the format can't have; ids that don't say which sentence of which document each is.
+        StoreIncompleteError: the store's job has not finished.
+        WeightSetError: weights that can't be read, or belong to another model.
         OverlapError: the output overlaps the store.
         ExportRefusedError: the output holds a finished export, or something else.
         IsADirectoryError, NotADirectoryError: a folder stands where the file goes, or a file where the folder goes.
         LeaseHeldError: another run writes to the output, and lives.
         LeaseLostError: another run took the output over; nothing of its was touched.
-        ImportError: HDF5 without h5py.
+        MissingPackageError: HDF5 without h5py.
     """
     if not store.manifest.complete:
-        raise StoreError(f"{store.url} is not complete: rerun its job to resume it, then export it")
+        raise StoreIncompleteError(
+            f"{store.url} is not complete: rerun its job to resume it, then export it"
+        )
     read = Location("store", store.url, store.root.storage_options)
     check_apart(Location("output", os.fspath(output), storage_options), [read])
     workers: Workers | None = settings.pop("workers", None)
@@ -109,6 +113,7 @@ def export(
         )
         chosen = replace(chosen, weights=weights)
     vectors = vectors_of(store, chosen)
+    _writer(chosen.form)  # a package that is missing is told before anything is written
     place = Place(output, storage_options, chosen.form)
     work = Work(store, vectors, chosen, place.name, on_progress)
     names = list(work.files)
@@ -167,5 +172,18 @@ def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
 
 def _write(work: Work, paths: Sequence[str], sentences: range) -> None:
     """Write files by their format's function."""
-    module, _, name = work.settings.form.writer.partition(".")
-    getattr(importlib.import_module(f"elmo_store.exports.{module}"), name)(work, paths, sentences)
+    _writer(work.settings.form)(work, paths, sentences)
+
+
+def _writer(form: Format) -> Callable[[Work, Sequence[str], range], None]:
+    """Return the function that writes a format's files. MissingPackageError if it needs what is not installed."""
+    module, _, name = form.writer.partition(".")
+    try:
+        imported = importlib.import_module(f"elmo_store.exports.{module}")
+    except ModuleNotFoundError as error:
+        missing = missing_package(error, "this format")
+        if missing is None:
+            raise
+        raise missing from error
+    writer: Callable[[Work, Sequence[str], range], None] = getattr(imported, name)
+    return writer

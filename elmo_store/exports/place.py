@@ -73,7 +73,7 @@ class Place:
         if complete and not overwrite:
             raise ExportRefusedError(
                 f"{self.root.url(self.record_name)} says that a finished export is here: "
-                "give another output, or add --overwrite to replace it"
+                "pass another `output`, or add `overwrite=True` to replace it"
             )
         found = (
             self.root.list()

@@ -172,7 +172,7 @@ def _table(work: Work, units: Units, schema: pa.Schema) -> pa.Table:
     for k, name in enumerate(work.vectors.names):
         if not np.isfinite(numbers[:, k]).all():
             raise StoreError(
-                f"weight set {name!r} gives a value that {work.settings.dtype} can't hold: take --dtype float32"
+                f"weight set {name!r} gives a value that {work.settings.dtype} can't hold: take `dtype='float32'`"
             )
         flat = pa.array(np.ascontiguousarray(numbers[:, k]).reshape(-1))
         columns[name] = pa.ListArray.from_arrays(

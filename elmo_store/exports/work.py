@@ -58,7 +58,7 @@ def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
     ):
         raise StoreError(
             f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: "
-            "name the weight set, or the field in --keep-fields, otherwise"
+            "give the weight set, or the field when it is embedded, another name"
         )
     return vectors
 
@@ -70,7 +70,7 @@ def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
         )
     if settings.weights:
         raise StoreError(
-            f"{store.url} is mixed already: leave --weights out, or take the store that it came from"
+            f"{store.url} is mixed already: leave `weights` out, or take the store that it came from"
         )
     return Vectors(store.states, store.channels, store.states, lambda states: states)
 
@@ -87,7 +87,7 @@ def _of_states(store: StoreReader, settings: Settings) -> Vectors:
         sets = settings.weights
         if not sets or isinstance(sets, str):
             raise StoreError(
-                f"{store.url} has layers: give the --weights of the mix that is to be pooled"
+                f"{store.url} has layers: pass the `weights` of the mix that is to be pooled"
             )
         check_layers(sets, n_layers)
         mixes = [
@@ -111,7 +111,7 @@ def _top_layer(store: StoreReader) -> Vectors:
     missing = [name for name in reads if name not in store.states]
     if missing:
         raise StoreError(
-            f"of the states {', '.join(store.states)} no top layer can be made: embed with --states {','.join(reads)}, or all"
+            f"of the states {', '.join(store.states)} no top layer can be made: embed the states {','.join(reads)}, or all"
         )
     width = 2 * store.channels
     return Vectors(
@@ -231,7 +231,7 @@ class Work:
                 values = exact.astype(dtype, "C")
             if dtype == "float16" and not np.isfinite(values).all() and np.isfinite(exact).all():
                 raise StoreError(
-                    f"numbers of {store.url} are too large for float16: export them with --dtype float32"
+                    f"numbers of {store.url} are too large for float16: export them with `dtype='float32'`"
                 )
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
             records = store.records(numbers) if text else []

@@ -131,7 +131,7 @@ def n_layers(states: Sequence[str]) -> int:
     """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
     if not have_layers(states):
         raise ValueError(
-            f"of the states {', '.join(states)} alone no layers can be made: embed with all --states"
+            f"of the states {', '.join(states)} alone no layers can be made: embed all states"
         )
     return len(states) // 2
 

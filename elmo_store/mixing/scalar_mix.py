@@ -140,7 +140,7 @@ def mix_rows(
         row, column, _ = (int(axis) for axis in np.argwhere(~finite)[0])
         raise ValueError(
             f"weight set {weight_sets[column].name!r} gives a value that {dtype} can't hold (row {row} of its shard): "
-            "mix to --dtype float32, or look at gamma"
+            "mix to `dtype='float32'`, or look at gamma"
         )
     return mixed
 

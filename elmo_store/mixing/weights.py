@@ -1,7 +1,8 @@
 """Files with the weights of mixes: JSON, safetensors, torch state dicts. What is ambiguous is refused, never guessed.
 
 A weight set is w (logits) or s (normalised weights), one number a layer, and gamma. Layouts:
-- JSON: one set ``{"w": […], "gamma": 1.0}`` or several ``{"NAME": {"s": […], "gamma": 1.0}, …}``;
+- JSON: one set ``{"w": […], "gamma": 1.0}`` or several ``{"NAME": {"s": […], "gamma": 1.0}, …}``; a set may have a ``note``,
+  which is not read further;
 - safetensors and torch files: AllenNLP's names, ``PREFIX.scalar_parameters.0 … L`` and ``PREFIX.gamma``; NAME is the last name of
   PREFIX.
 """
@@ -36,6 +37,7 @@ class _Fields(msgspec.Struct, forbid_unknown_fields=True):
     gamma: float
     w: list[float] | None = None
     s: list[float] | None = None
+    note: str | None = None  # what the weights rest on, for people
 
 
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -176,10 +178,12 @@ def _torch_tensors(data: bytes) -> Tensors:
 
 
 def _checked(name: str, fields: Mapping[str, Any]) -> WeightSet:
-    """The set of a mapping with exactly w or s, and gamma."""
+    """The set of a mapping with exactly w or s, and gamma; its note is left out."""
     check_set_names([name])
     try:
         found = convert(fields, _Fields)
+        if (found.w is None) == (found.s is None):
+            raise ValueError("it has both w and s" if found.w else "it has neither w nor s")
         mix = ScalarMix(found.w, s=found.s, gamma=found.gamma)
     except ValueError as error:
         remedy = "a set is gamma and either w (logits, softmaxed) or s (normalised weights), one number per layer"

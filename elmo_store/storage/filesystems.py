@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from fsspec import AbstractFileSystem, available_protocols
+from fsspec import AbstractFileSystem, available_protocols, get_filesystem_class
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import registry
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import MissingPackageError, StoreError
+from elmo_store.extras import missing_package
 from elmo_store.storage.data import TooLargeError, read_regular
 from elmo_store.storage.failures import translated_errors
 
@@ -73,7 +74,10 @@ def open_filesystem(
     if obstore and (objects := _object_store(location, options)) is not None:
         return objects, str(objects._strip_protocol(location))
     filesystem: AbstractFileSystem
-    filesystem, path = url_to_fs(location, **options)
+    try:
+        filesystem, path = url_to_fs(location, **options)
+    except ImportError as error:
+        raise missing_package(error, location) or MissingPackageError(str(error)) from error
     return filesystem, path
 
 
@@ -117,8 +121,9 @@ def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSyst
         return obstore_client.ObstoreFileSystem(**options)
     except obstore_client.UntranslatedError as what:
         if find_spec("s3fs") is None:
-            raise StoreError(
-                f"{location}: obstore is not for {what}; s3fs is not installed: pip install s3fs"
+            raise MissingPackageError(
+                f"{location} needs s3fs, which is not installed, as obstore is not for {what}: "
+                "pip install '.[s3]' in elmo-store's checkout"
             ) from None
         _log.info("%s is left to s3fs: obstore is not for %s", location, what)
         return None
@@ -137,6 +142,14 @@ def check_store_location(location: str) -> None:
         raise StoreError(
             f"{location}: outputs and stores can't be on {protocol}: give a local or mounted folder, s3://, gs:// or abfs://"
         )
+
+
+def check_client(location: str) -> None:
+    """MissingPackageError if the library that opens the URL ``location`` is not installed. Nothing is opened."""
+    try:
+        get_filesystem_class(location.partition("::")[0].partition("://")[0])
+    except ImportError as error:
+        raise missing_package(error, location) or MissingPackageError(str(error)) from error
 
 
 def protocols_of(filesystem: AbstractFileSystem | type[AbstractFileSystem]) -> tuple[str, ...]:

@@ -341,7 +341,7 @@ def _wait_until_abandoned(
         raise LeaseHeldError(str(root), described(current, beats))
     on_progress(
         f"{root} belongs to {described(current, beats)}; waiting {current.patience_seconds:.0f} s for a heartbeat "
-        "(--take-over does not wait)"
+        "(`take_over=True` does not wait)"
     )
     for _ in range(math.ceil(current.patience_seconds)):
         sleep(1.0)

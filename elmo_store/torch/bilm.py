@@ -159,7 +159,8 @@ class BiLM(nn.Module):
         """
         if not self.boundaries:
             raise StoreError(
-                "the biLM's own layers have rows of BOS and EOS, which the store has not: embed with --boundaries"
+                "the biLM's own layers have rows of BOS and EOS, which the store has not: "
+                "use a store of `elmo-store embed --boundaries`"
             )
         rows = self.rows(inputs)
         layers = layers_of_states(rows.states.float())

@@ -74,7 +74,7 @@ class Elmo(nn.Module):
         if (do_layer_norm or keep_sentence_boundaries) and not self._elmo_lstm.boundaries:
             asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
             raise StoreError(
-                f"{asked} needs the rows of BOS and EOS, which {where} has not: embed with --boundaries"
+                f"{asked} needs the rows of BOS and EOS, which {where} has not: use a store of `elmo-store embed --boundaries`"
             )
         self._keep_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(dropout)

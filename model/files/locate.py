@@ -13,12 +13,12 @@ import re
 import shutil
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from elmo_store.errors import BucketNotFoundError
-from elmo_store.storage.failures import TranslatingCalls, translate_error
+from elmo_store.storage.failures import translate_error
 from model.errors import ModelError, UnknownModelError, WeightsError
 
 _LOG = logging.getLogger(__name__)
@@ -63,9 +63,17 @@ def _reaching(url: str, filesystem: Any) -> Iterator[None]:
 
 
 def _missing(filesystem: Any, path: str, what: str) -> UnknownModelError:
-    """The error where nothing is; raises what keeps a filesystem from saying: ``exists`` and others take any failure for a no."""
-    with suppress(FileNotFoundError):
-        TranslatingCalls(filesystem).info(path)
+    """Return the error for ``path``, where nothing was found.
+
+    ``exists`` and its like take any failure for a no, so the filesystem is asked once more. What keeps
+    it from answering is raised as it is: `_reaching` translates it, and a message that is translated
+    twice repeats itself.
+    """
+    try:
+        filesystem.info(path)
+    except Exception as error:
+        if not isinstance(translate_error(error, path), FileNotFoundError):
+            raise
     return UnknownModelError(f"there is no {what}")
 
 
@@ -151,11 +159,8 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
     try:
         filesystem, path = open_filesystem(url)
-    except (ImportError, ValueError) as error:
-        raise UnknownModelError(
-            f"{url} can't be opened: {error}. Its protocol may need an extra: pip install '.[http]' ([s3], [gcs]) in "
-            "elmo-store's checkout"
-        ) from error
+    except ValueError as error:
+        raise UnknownModelError(f"{url} can't be opened: {error}") from error
     return filesystem, path
 
 

@@ -86,14 +86,15 @@ def load_model(spec: str | None = None, options: str | None = None) -> tuple[str
     Raises:
         UnknownModelError: there is no such model.
         WeightsError, OptionsError: its files can't be used.
+        OSError: it can't be reached, or access is denied.
     """
     if spec is not None and options is not None:
         return name_of(spec), BiLMWeights.load(spec, options=options)
     packaged = {folder.name: folder for folder in packaged_folders()}
     if spec is None and DEFAULT_MODEL not in packaged:
         raise UnknownModelError(
-            "this installation carries no default model: give --model random-small to try things out, "
-            "or --model FOLDER with options.json and weights.hdf5 or weights.safetensors"
+            "this installation carries no default model: pass `model='random-small'` to try things out, "
+            "or `model=FOLDER`, a folder with options.json and weights.hdf5 or weights.safetensors"
         )
     spec = DEFAULT_MODEL if spec is None else spec
     if spec in packaged:
@@ -101,13 +102,25 @@ def load_model(spec: str | None = None, options: str | None = None) -> tuple[str
     if spec == RANDOM_SMALL:
         return spec, random_weights(SMALL_OPTIONS)
     if spec in _PUBLISHED:
-        return spec, BiLMWeights.load(_PUBLISHED[spec].where)
+        return spec, _load_published(_PUBLISHED[spec])
     try:
         weights = BiLMWeights.load(spec)
     except UnknownModelError as error:
         names = ", ".join(info.name for info in available_models())
         raise UnknownModelError(f"{error}; nor is it the name of a model: {names}") from error
     return name_of(spec), weights
+
+
+def _load_published(model: ListedModel) -> BiLMWeights:
+    """Download a published model, or take it from the cache. OSError if that fails, with what to do without a network."""
+    try:
+        return BiLMWeights.load(model.where)
+    except OSError as error:
+        options = posixpath.basename(model.where).replace("weights.hdf5", "options.json")
+        raise type(error)(
+            f"the model {model.name} can't be downloaded: {error}, or copy this file and {options}, which is beside it, "
+            "into a folder, and pass the folder as the model"
+        ) from error
 
 
 def load_any(spec: str) -> tuple[str, BiLMWeights]:
@@ -143,8 +156,7 @@ def local_spec(name: str) -> str:
     if re.fullmatch(r"\w[\w.+ -]*", name) and Path(name).exists():
         return f"./{name}"
     raise UnknownModelError(
-        f"{name!r} is not a model of this installation, nor a folder or file here, and what a store names is not fetched: "
-        "say where it is with --model"
+        f"{name!r} is not a model of this installation, nor a folder or file here, and what a store names is not fetched"
     )
 
 

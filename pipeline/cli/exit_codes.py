@@ -8,8 +8,10 @@ from elmo_store.errors import (
     LeaseHeldError,
     LeaseLostError,
     MemberMismatchError,
+    MissingPackageError,
     OverlapError,
     StoreError,
+    StoreIncompleteError,
     WeightSetError,
 )
 
@@ -20,7 +22,7 @@ class Exit(IntEnum):
     COMPLETE = 0
     BAD_USAGE = 2  # options that make no sense (argparse's own code)
     BAD_LOCATION = 3  # an input, output or store that is not there or can't be used
-    INCOMPLETE = 4  # work is left: the same command again continues
+    INCOMPLETE = 4  # work is left: the command that writes the output continues it
     REFUSED = 5  # another job stands on that output, or something that is not a store of ours
     DAMAGED = 6  # verify found faults
 
@@ -46,4 +48,8 @@ def code_of(error: CommandError | StoreError) -> Exit:
         | LeaseLostError,
     ):
         return Exit.REFUSED
-    return Exit.BAD_USAGE if isinstance(error, OverlapError | WeightSetError) else Exit.BAD_LOCATION
+    if isinstance(error, StoreIncompleteError):
+        return Exit.INCOMPLETE
+    if isinstance(error, OverlapError | WeightSetError | MissingPackageError):
+        return Exit.BAD_USAGE
+    return Exit.BAD_LOCATION

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import MissingPackageError, StoreError
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 
@@ -157,6 +157,8 @@ def check(touched: Touched) -> None:
     for location in (*touched.writes, *touched.reads):
         try:
             resolved_locations(location)
+        except MissingPackageError:
+            raise
         except Exception as error:  # filesystems raise what they like
             raise CommandError(
                 Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}"
@@ -199,7 +201,10 @@ def _check_spelling(location: Location) -> None:
 
 
 def check_answers(locations: Iterable[Location]) -> None:
-    """CommandError (bad location) if Google's storage, whose client tries for minutes, does not answer. One try a server."""
+    """CommandError (bad location) if Google's storage, whose client tries for minutes, does not answer. One try a server.
+
+    MissingPackageError if that client is not installed.
+    """
     from urllib.request import (
         getproxies,
     )  # here: it takes as long to import as the rest of a command's start
@@ -213,6 +218,11 @@ def check_answers(locations: Iterable[Location]) -> None:
         for location in locations
         if re.match(r"gc?s://", location.url)
     }
+    if servers:
+        from elmo_store.storage.filesystems import check_client
+
+        for location in servers.values():
+            check_client(location.url)
     for (host, port), location in servers.items():
         try:
             socket.create_connection((host, port), CONNECT_SECONDS).close()
@@ -254,6 +264,8 @@ def reached(url: str, storage_options: Mapping[str, Any] | None, what: str) -> "
     root = Root(url, storage_options)
     try:
         root.exists(MANIFEST)
+    except MissingPackageError:
+        raise
     except Exception as error:
         raise CommandError(
             Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}"
@@ -269,5 +281,5 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> "Store":
         return open(url, storage_options=storage_options)
     except StoreError:
         raise
-    except (OSError, ImportError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"{url} can't be read: {error}") from error

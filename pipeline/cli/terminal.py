@@ -6,9 +6,11 @@ Tokens, ids, names of files and texts of errors come from anybody (docs/limits.m
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
+
+from pipeline.cli.wording import as_options
 
 # C0 but tab and line feed, DEL, C1, the controls of direction that make a line read otherwise, halves of surrogate pairs.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -31,14 +33,19 @@ def _escape(match: re.Match[str]) -> str:
 
 
 class Escaping:
-    """A text stream whose text is `visible`; everything else is the stream's own."""
+    """A text stream whose text is `visible`; everything else is the stream's own.
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    Attributes:
+        stream: the stream that is written to.
+        options: of the running command, in whose words messages are shown (`wording.as_options`).
+    """
+
+    def __init__(self, stream: TextIO, options: Set[str] = frozenset()) -> None:
+        self.stream, self.options = stream, options
 
     def write(self, text: str) -> int:
         """Write what may be shown; as many characters as were given."""
-        self.stream.write(visible(text))
+        self.stream.write(as_options(visible(text), self.options))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -55,10 +62,15 @@ def drawable(stream: TextIO) -> TextIO:
 
 
 @contextmanager
-def escaped() -> Iterator[None]:
-    """Within the block what is printed is `visible`. After an error too: Python then prints its traceback to the same streams."""
+def escaped(options: Set[str]) -> Iterator[None]:
+    """Within the block what is printed is `visible`, and messages speak of ``options``, which may be added to.
+
+    Standard output holds data, whose text is not a message: it is only `visible`. After an error the streams stay as they are:
+    Python prints its traceback to the same ones.
+    """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast(TextIO, Escaping(drawable(stream))) for stream in before)
+    sys.stdout = cast(TextIO, Escaping(drawable(before[0])))
+    sys.stderr = cast(TextIO, Escaping(drawable(before[1]), options))
     yield
     sys.stdout, sys.stderr = before
 

@@ -20,7 +20,9 @@ The page is read-only and local: it is served on 127.0.0.1, answers only request
 other server. Neighbours are exact over a sample of the rows, and the page says so.
 Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 
---suggest serves no page. It prints the mix that best separates a word's labels, as weights that mix takes:
+--suggest serves no page. It prints weights that separate a word's labels, for `elmo-store mix`:
+those of a mix if it is measurably better than the best single layer on held-out occurrences,
+otherwise those of that layer. Standard error and the weights' note say which.
 
   elmo-store explore out/senses --suggest line --by sense > weights.json
   elmo-store mix out/senses --weights weights.json --output out/mixed
@@ -33,7 +35,7 @@ def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         "--suggest",
-        "print the weights that best separate the word's labels, and end",
+        "print weights that separate the word's labels, of a layer or a mix, and end",
         metavar="WORD",
     )
     add_option(
@@ -85,14 +87,15 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _suggest(service: "ExplorerService", word: str, by: str) -> int:
-    """Print the weights. CommandError (bad location) where none separates the word's labels."""
+    """Print the weights and what they rest on. CommandError (bad location) where none can be suggested."""
     service.wait()
     try:
-        best = service.suggest(word, by)
+        suggested = service.suggest(word, by)
     except ValueError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    say(best["said"])
-    print(json.dumps({"s": best["s"], "gamma": 1.0}))
+    say(suggested["said"])
+    note = f"{word} by {by}: {suggested['said']}"
+    print(json.dumps({"s": suggested["s"], "gamma": 1.0, "note": note}, ensure_ascii=False))
     return Exit.COMPLETE
 
 

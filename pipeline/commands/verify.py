@@ -42,7 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is not a complete store."""
     from elmo_store.checking.verify import verify
-    from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError
+    from elmo_store.errors import ManifestError, StoreError
 
     if args.quick and args.recompute:
         raise CommandError(
@@ -50,8 +50,6 @@ def _run(args: argparse.Namespace) -> int:
         )
     try:
         store = locations.open_store(args.store, args.storage_options)
-    except StoreIncompleteError as error:
-        raise CommandError(Exit.INCOMPLETE, str(error)) from error
     except ManifestError as error:  # damage where everything begins
         print(f"damaged: {error}")
         return Exit.DAMAGED

@@ -51,8 +51,8 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         return {"s": s, "by": q.get("by", ""), "layers": q.get("layers") != "0"}
 
     async def embed(request: Request) -> Response:
-        body = await request.body()
-        if len(body) > BODY_BYTES:
+        body = await _bounded_body(request)
+        if body is None:
             return JSONResponse({"error": "the text is too long"}, 413)
         return JSONResponse(await run_in_threadpool(service.embed, body.decode("utf-8", "replace")))
 
@@ -72,6 +72,16 @@ def application(service: ExplorerService, token: str, hosts: frozenset[str]) -> 
         refused, lambda _, error: JSONResponse({"error": str(error)}, 400)
     )
     return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers)
+
+
+async def _bounded_body(request: Request) -> bytes | None:
+    """Return the request's body, or None as soon as more than `BODY_BYTES` of it have come."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            return None
+    return bytes(body)
 
 
 def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Awaitable[Response]]:

@@ -15,7 +15,7 @@ from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
 from pipeline.explore.labels import Labels, grouping_fields, labelled, values_at
 from pipeline.explore.neighbours import RowSample
-from pipeline.explore.scores import scored_mixes
+from pipeline.explore.scores import FOLDS, REPEATS, Suggestion, suggestion
 from pipeline.explore.search import find
 from pipeline.explore.senses import word_map
 
@@ -188,31 +188,46 @@ class ExplorerService:
         }
 
     def suggest(self, word: str, by: str) -> dict[str, Any]:
-        """The mix that tells a word's occurrences apart best by a field, and what is said of it.
+        """Return the weights that separate a word's occurrences by a field, and what can be said for them.
 
-        ValueError where there is none.
+        The weights are those of one layer unless a mix is measurably better on held-out occurrences.
+
+        Raises:
+            ValueError: there are no weights to suggest, such as where the word has too few labels.
         """
         sample, indices, _ = self._occurrences(word)
         if self._kind != "states":
             raise ValueError("a mixed store can't be mixed again: explore the store of states")
         rows, label = labelled(self._labels_of(word, by, sample, indices))
-        alone = {name: tuple(self._alone(layer)) for layer, name in enumerate(self._names)}
+        layers = [
+            sample.mixed(indices[rows], self._alone(layer)) for layer in range(len(self._names))
+        ]
         try:
-            scored = scored_mixes(
-                [sample.mixed(indices[rows], weights) for weights in alone.values()], label
-            )
+            found = suggestion(layers, label)
         except ValueError as error:
             raise ValueError(f"no mix can be suggested for {word!r} by {by!r}: {error}") from error
-        best = max(
-            scored, key=lambda s: (scored[s], -sum(share * share for share in s))
-        )  # of equal ones the most even
-        layer = max(alone, key=lambda name: scored.get(alone[name], 0.0))
-        accuracy, single = scored[best], scored.get(alone[layer], 0.0)
-        said = (
-            f"s {' '.join(f'{share:.2f}' for share in best)}: 1-NN accuracy {accuracy:.3f}, {accuracy - single:.3f} more than "
-            f"{layer} alone ({single:.3f}), leave-one-out on {len(label):,} labelled occurrences; the best of {len(scored)} mixes"
+        return {"s": found.s, "said": self._reasons(found, len(label))}
+
+    def _reasons(self, found: Suggestion, n_labelled: int) -> str:
+        """Return what a suggestion rests on, in one paragraph."""
+        weights = " ".join(f"{share:.2f}" for share in found.s)
+        layer = self._names[found.layer]
+        if found.is_mix:
+            verdict = (
+                f"s {weights}: 1-NN accuracy {found.mix_accuracy:.3f} on held-out occurrences, "
+                f"{found.gain:.3f} ± {found.error:.3f} more than the best layer alone ({found.layer_accuracy:.3f})."
+            )
+        else:
+            verdict = (
+                f"s {weights}: {layer} alone, 1-NN accuracy {found.layer_accuracy:.3f} on held-out occurrences. "
+                f"No mix is measurably better: choosing one gains {found.gain:+.3f} ± {found.error:.3f}."
+            )
+        chance = f"Always answering the commonest label scores {found.majority:.3f}."
+        method = (
+            f"Measured on {n_labelled:,} labelled occurrences by {FOLDS}-fold cross-validation, repeated {REPEATS} times; "
+            "± is one standard error."
         )
-        return {"s": best, "accuracy": accuracy, "said": said}
+        return f"{verdict} {chance} {method}"
 
     def _occurrences(self, word: str) -> tuple[RowSample, Int, int]:
         """The sample, where a word stands in it, and how often it does."""
@@ -260,13 +275,13 @@ class ExplorerService:
             raise ValueError(f"there is no token {token[:40]}") from error
 
     def _weights(self, s: Sequence[float]) -> list[float]:
-        if (
-            len(s) != len(self._names)
-            or not all(np.isfinite(share) and share >= 0 for share in s)
-            or sum(s) <= 0
-        ):
-            raise ValueError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
-        return [float(share) / float(sum(s)) for share in s]
+        total = float(sum(s))  # infinite if two of them are near the greatest float
+        is_share = all(np.isfinite(share) and share >= 0 for share in s)
+        if len(s) != len(self._names) or not is_share or not 0 < total < np.inf:
+            raise ValueError(
+                f"s needs {len(self._names)} numbers of 0 or more, with a finite sum above 0"
+            )
+        return [float(share) / total for share in s]
 
     def _shown(self, indices: Int, cosines: Float, by: str) -> list[dict[str, Any]]:
         points = self._points(indices, **({"label": by} if by else {}))
@@ -346,7 +361,8 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
         Exception
     ) as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
         raise ValueError(
-            f"the store's model {manifest.model.name} can't be loaded here: {error}"
+            f"the store's model {manifest.model.name} can't be loaded here ({error}): "
+            "start `elmo-store explore` with --model and the name, folder or URL of it"
         ) from error
     if embedder.fingerprint != manifest.model.fingerprint:
         raise ValueError(

@@ -58,9 +58,7 @@ def load(model: str | None, start_state: str) -> JobModel:
     except ModelError as error:
         raise CommandError(Exit.BAD_USAGE, f"--model: {error}") from error
     except OSError as error:
-        raise CommandError(
-            Exit.BAD_LOCATION, f"the model {model} can't be read: {error}"
-        ) from error
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     start = warm_state(weights) if start_state == "warm" else StartState.zero(weights.options)
     _ = weights.fingerprint  # hundreds of megabytes to hash: here, not where it is asked for
     return JobModel(name, weights, start)

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ from elmo_store.storage.lease import (
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import say
+from pipeline.cli.terminal import in_line, quantity
 from pipeline.progress.snapshot import noted
 from pipeline.runners.flink import PAGES, cancel, running
 from transforms.runtime.owner import owned, run_name
@@ -56,7 +57,7 @@ PACKAGES = (
     "nltk",
     "safetensors",
 )  # that bytes depend on
-FILES_SHOWN = 5
+FILES_SHOWN = 5  # of those that have changed
 MAX_OUTAGE_SECONDS = 300.0  # of the storage, then an engine's job is cancelled
 T = TypeVar("T")
 
@@ -119,7 +120,7 @@ def is_same_job(
 ) -> bool:
     """Whether the job on the output is the one that is asked for; False if it is another one that may be replaced.
 
-    JobMismatchError with both sides, field by field, for another one.
+    JobMismatchError for another one: with both sides, field by field, and what has changed in the input.
 
     As long as no shard stands, the input may be another, and damaged files may be rejected that ended the job before: what
     was read of unchanged files is used, the rest is read anew. ``files``: of the input as it is now.
@@ -135,20 +136,65 @@ def is_same_job(
         different and not existing.complete and problem_of(root).get("kind") == REFUSED
     ):  # of its input
         return False
+    changes: list[str] = []
     if "input" in different:
         recorded: list[dict[str, Any]] = []
         with suppress(StoreError):
             recorded = read_inputs(root)
-        left, right = (
-            {f"file {file['url']}": _described(file) for file in listed}
-            for listed in (recorded, files)
-        )
-        different |= islice(_different(left, right).items(), FILES_SHOWN)
+        changes = input_changes(recorded, files)
     if "model" in different:
         different["model name"] = (existing.model.name, now.model.name)
     if different:
-        raise JobMismatchError(str(root), different)
+        raise JobMismatchError(str(root), different, changes)
     return True
+
+
+def input_changes(
+    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return what has changed in a job's input, one sentence for each file, at most `FILES_SHOWN` of them.
+
+    Args:
+        before: the files of the job on the output, as `read_inputs` returns them.
+        now: the files that are requested, as `describe_files` returns them.
+    """
+    files_before = {str(file["url"]): file for file in before}
+    files_now = {str(file["url"]): file for file in now}
+    changes = []
+    for url in sorted({*files_before, *files_now}):
+        change = _file_change(files_before.get(url), files_now.get(url))
+        if change:
+            changes.append(f"{in_line(url)} {change}")
+    if not changes:
+        return ["the same files, in another order or cut into other pieces"]
+    if len(changes) > FILES_SHOWN:
+        n_more = len(changes) - FILES_SHOWN
+        return [*changes[:FILES_SHOWN], f"{quantity(n_more, 'more file')} changed"]
+    return changes
+
+
+def _file_change(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str:
+    """Return how a file differs from what it was, "" if it does not."""
+    if before is None:
+        return "is new"
+    if now is None:
+        return "is missing now"
+    if before["bytes"] != now["bytes"]:
+        return f"has changed: {before['bytes']:,} bytes before, {now['bytes']:,} bytes now"
+    if before["version"] != now["version"]:
+        return f"has changed: {_dated(before['version'])} before, {_dated(now['version'])} now"
+    if before["format"] != now["format"]:
+        return f"was read as {before['format']} before, and as {now['format']} now"
+    return ""
+
+
+def _dated(version: str) -> str:
+    """Return a file's version with its time, where it is one, as a date."""
+    name, _, value = version.partition("=")
+    with suppress(ValueError, OverflowError, OSError):
+        if name == "mtime":
+            return f"written {datetime.fromtimestamp(float(value)).isoformat(' ', 'milliseconds')}"
+    return version
 
 
 def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]:
@@ -168,10 +214,6 @@ def _different(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, t
         for name, pair in pairs.items()
         if pair[0] != pair[1] and pair not in ((None, False), (False, None))
     }
-
-
-def _described(file: Mapping[str, Any]) -> str:
-    return f"{file.get('bytes')} bytes, {file.get('version')}, {file.get('format')}"
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,9 @@ def _weights(store: Store, model: str | None) -> Any:
     where = model or store.manifest.model.name
     try:
         _, weights = load_model(model or local_spec(where))
-    except (ModelError, OSError) as error:
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    except ModelError as error:
         raise CommandError(
             Exit.BAD_USAGE,
             f"the model {where} can't be loaded ({error}): say where it is with --model",

@@ -220,7 +220,8 @@ def test_a_finished_export_is_replaced_on_request(store: Store, tmp_path: Path) 
     export(store, tmp_path / "out", "webdataset")
     for kind in ("all", "top"):
         with pytest.raises(
-            ExportRefusedError, match=r"a finished export is here: .* add --overwrite to replace it"
+            ExportRefusedError,
+            match=r"a finished export is here: .* add `overwrite=True` to replace it",
         ):
             export(store, tmp_path / "out", "webdataset", layers=kind)
     export(store, tmp_path / "out", "webdataset", layers="top", overwrite=True, file_bytes=SMALL)
@@ -306,7 +307,7 @@ def test_settings_that_can_not_be(
 def test_settings_that_a_mix_can_not_have(mixed: Store, tmp_path: Path) -> None:
     some = make_store(str(tmp_path / "some"), states=("x", "fwd1", "bwd1", "fwd2"))
     wrong: list[tuple[Callable[[], Any], str]] = [
-        (lambda: export(mixed, tmp_path / "o", "bilm", layers="top"), "--layers top out"),
+        (lambda: export(mixed, tmp_path / "o", "bilm", layers="top"), "leave `layers='top'` out"),
         (lambda: export(mixed, tmp_path / "o", "tfhub"), "holds mixes"),
         (
             lambda: export(mixed, tmp_path / "o", "elmoformanylangs"),
@@ -335,7 +336,7 @@ def test_the_top_layer_of_a_store_that_has_no_other(tmp_path: Path) -> None:
         export(some, tmp_path / "all.hdf5", "bilm")
     low = make(tmp_path / "low", states=("x", "fwd1", "bwd1"))  # of a model of two layers
     with pytest.raises(
-        StoreError, match="x, fwd1, bwd1 no top layer can be made: embed with --states fwd2,bwd2"
+        StoreError, match="x, fwd1, bwd1 no top layer can be made: embed the states fwd2,bwd2"
     ):
         export(low, tmp_path / "top.hdf5", "bilm", layers="top")
 
@@ -418,6 +419,8 @@ def test_what_float16_can_t_hold_is_refused(tmp_path: Path) -> None:
         dtype="float32",
         values=lambda rows, states: np.full((rows, states, 8), 1e6),
     )
-    with pytest.raises(StoreError, match="too large for float16: export them with --dtype float32"):
+    with pytest.raises(
+        StoreError, match="too large for float16: export them with `dtype='float32'`"
+    ):
         export(elmo_store.open(large.root.url()), tmp_path / "out", "safetensors", dtype="float16")
     assert not (tmp_path / "out").exists()

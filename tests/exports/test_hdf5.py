@@ -4,6 +4,8 @@ Each function below names the program and what of it is followed; none of our pa
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from elmo_store.exports.place import ExportRefusedError
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.store import Store
 from tests.exports.conftest import DOCUMENTS, SENTENCES, layers, make
+from tests.store.support import make_store
 
 Array = npt.NDArray[Any]
 
@@ -309,3 +312,21 @@ def test_the_same_store_gives_the_same_bytes(store: Store, tmp_path: Path, name:
         assert (tmp_path / "a" / file).is_dir() or (tmp_path / "a" / file).read_bytes() == (
             tmp_path / "b" / file
         ).read_bytes()
+
+
+@pytest.mark.slow
+def test_without_h5py_nothing_is_begun_and_the_extra_is_named(tmp_path: Path) -> None:
+    store = make_store(str(tmp_path / "store")).root.url()
+    program = (
+        "import sys; sys.modules['h5py'] = None\n"
+        "import elmo_store; from elmo_store.exports import export\n"
+        "export(elmo_store.open(sys.argv[1]), sys.argv[2], 'allennlp')"
+    )
+    (tmp_path / "out").mkdir()
+    given = [sys.executable, "-c", program, store, str(tmp_path / "out" / "vectors.hdf5")]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "elmo_store.errors.MissingPackageError: this format needs h5py, which is not installed: "
+        "pip install '.[export]' in elmo-store's checkout"
+    )
+    assert list((tmp_path / "out").iterdir()) == []

@@ -452,7 +452,7 @@ def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(
         (["--weights", "W", "--pool", "mean", "--store", "zarr"], "no use for --store"),
         (["--weights", "W", "--pool", "mean", "--no-wait"], "no use for --no-wait"),
         (["--weights", "W", "--pool", "mean", "--runner=NoSuchRunner"], "can't be used"),
-        (["--pool", "mean"], "give the --weights"),
+        (["--pool", "mean"], "pass the --weights"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -473,7 +473,7 @@ def test_a_value_beyond_half_precision_and_a_name_that_is_taken_are_refused(
     corpus: Store, tmp_path: Path
 ) -> None:
     for name, gamma, says in (
-        ("big", 1e9, "can't hold: take --dtype float32"),
+        ("big", 1e9, "can't hold: take `dtype='float32'`"),
         ("label", 1.0, "'label' would have the name"),
     ):
         (tmp_path / "w.json").write_text(json.dumps({name: {"w": [0, 0, 0], "gamma": gamma}}))
@@ -493,6 +493,6 @@ def test_a_value_beyond_half_precision_and_a_name_that_is_taken_are_refused(
 def test_how_rows_become_one_vector_must_be_said(
     pool: str | None, corpus: Store, weights: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(StoreError, match=f"pool is {pool!r}: known are mean, max, first, last"):
+    with pytest.raises(StoreError, match=f"`pool={pool!r}`: known are mean, max, first, last"):
         export(corpus, tmp_path / "out", POOLED, weights=str(weights), pool=pool)
     assert not (tmp_path / "out").exists()

@@ -112,6 +112,14 @@ def test_the_silhouette_is_that_of_cosine_distances() -> None:
     assert silhouette(same, group) == 0
 
 
+def test_weights_whose_sum_is_infinite_are_rejected(service: ExplorerService) -> None:
+    for s in ([1e308, 1e308, 1.0], [float("inf"), 1.0, 1.0]):
+        with pytest.raises(ValueError, match="s needs 3 numbers"):
+            service.word("river", s)
+        with pytest.raises(ValueError, match="s needs 3 numbers"):
+            service.neighbours("0", s)
+
+
 @pytest.mark.slow
 def test_the_maps_of_a_word_follow_s(service: ExplorerService) -> None:
     whole = service.word("river", [0, 1, 0])

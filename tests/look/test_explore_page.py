@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -81,6 +82,49 @@ def test_the_door(running: Running) -> None:
     for wrong in ("sentence?number=x", "sentence", "neighbours?token=1&s=1,x", "search?q=%239999"):
         status, said = fetch(f"{running.url}/api/{wrong}", **token)
         assert (status, "error" in said) == (400, True)
+
+
+def test_a_text_that_is_too_long_is_rejected_before_it_is_read(running: Running) -> None:
+    host, port = running.url.removeprefix("http://").split(":")
+    head = (
+        f"POST /api/embed HTTP/1.1\r\nHost: {host}:{port}\r\nX-Elmo-Token: {running.token}\r\n"
+        "Content-Length: 300000000\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(head.encode() + b"a " * (server.BODY_BYTES // 2 + 1))
+        assert connection.recv(1 << 10).startswith(b"HTTP/1.1 413 ")  # the rest is never sent
+    assert fetch(f"{running.url}/api/about", **{"X-Elmo-Token": running.token})[0] == 200
+
+
+def test_saved_tables_hold_no_formulas() -> None:
+    if (node := shutil.which("node")) is None:
+        pytest.skip("no node: apt-get install nodejs")
+    texts = [
+        "=HYPERLINK(1)",
+        "+1+cmd",
+        "-LRB-",
+        "@SUM(A1)",
+        "＝1",
+        "a=b",
+        "-",
+        "-0.5",
+        "1e-7",
+        "a\tb\n",
+    ]
+    rows = [{"text": text, "x": -0.25} for text in texts]
+    program = (server.STATIC / "tsv.js").read_text(encoding="utf-8")
+    program += f"process.stdout.write(tsv(['text', 'x'], {json.dumps(rows)}));"
+    command = [node, "--input-type=module"]
+    found = subprocess.run(
+        command, input=program, capture_output=True, encoding="utf-8", check=True
+    )
+    head, *lines = [line.split("\t") for line in found.stdout.split("\n")]
+    assert head == ["text", "x"]
+    assert [x for _, x in lines] == ["-0.25"] * len(texts)
+    assert [text for text, _ in lines] == [
+        *["'=HYPERLINK(1)", "'+1+cmd", "'-LRB-", "'@SUM(A1)", "'＝1"],
+        *["a=b", "-", "-0.5", "1e-7", "a b "],
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 
 import elmo_store
 from pipeline.cli.exit_codes import Exit
@@ -236,6 +238,8 @@ def test_googles_storage_that_does_not_answer_is_told_in_a_line(
         "ALL_PROXY",
     ):
         monkeypatch.delenv(name, raising=False)
+    for protocol in ("gs", "gcs"):  # whether Google's client is installed or not
+        monkeypatch.setitem(_registry, protocol, MemoryFileSystem)
     options = '{"endpoint_url": "http://127.0.0.1:1", "token": "anon"}'
     assert main([*arguments, "--storage-options", options]) == Exit.BAD_LOCATION
     said = capsys.readouterr().err

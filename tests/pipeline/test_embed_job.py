@@ -1,6 +1,8 @@
 """The whole job in this process: what it writes, what it skips, what it refuses, and how it fails."""
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,7 +85,7 @@ def test_some_of_the_states(
     capsys.readouterr()
     assert main(["explore", str(out)]) == Exit.BAD_LOCATION
     assert (
-        "of the states x, bwd2 alone no layers can be made: embed with all --states"
+        "of the states x, bwd2 alone no layers can be made: embed all states"
         in capsys.readouterr().err
     )
 
@@ -168,6 +170,38 @@ def test_a_changed_input_is_refused_by_the_file_s_name(
     (corpus / "b.txt").write_text("quite another text\n")
     assert embed(tmp_path / "store") == Exit.REFUSED
     assert "b.txt" in capsys.readouterr().err
+
+
+def test_each_file_of_the_input_is_said_to_be_new_changed_or_missing(
+    embed: Command, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("grows", "goes", "same"):
+        (corpus / f"{name}.txt").write_text("a text\n")
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    (corpus / "grows.txt").write_text("a text, and more\n")
+    (corpus / "goes.txt").unlink()
+    (corpus / "comes.txt").write_text("another text\n")
+    os.utime(corpus / "same.txt", (1_700_000_000, 1_700_000_000))
+    capsys.readouterr()
+    assert embed(tmp_path / "store") == Exit.REFUSED
+    said = capsys.readouterr().err
+    lines = [line.strip() for line in said.splitlines() if line.startswith("  ")]
+    assert lines[:3] == [
+        f"input: {corpus}/comes.txt is new",
+        f"input: {corpus}/goes.txt is missing now",
+        f"input: {corpus}/grows.txt has changed: 7 bytes before, 17 bytes now",
+    ]
+    assert re.fullmatch(
+        rf"input: {corpus}/same.txt has changed: written 20.* before, written 2023-11-1\d .* now",
+        lines[3],
+    )
+    assert len(lines) == 4
+    assert "differs in 4 points" in said
+    assert "None" not in said
+    assert "sha256:" not in said
+    assert (
+        "Pass another --output, the same settings as before to continue it, or --overwrite" in said
+    )
 
 
 def test_overwrite_removes_a_store_and_nothing_else(

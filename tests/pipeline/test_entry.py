@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store.__main__ import EXTRAS
+from elmo_store.extras import EXTRAS
 from elmo_store.own_packages import OUR_FOLDER, put_ours_first
 from tests.pipeline.conftest import Made
 from tests.pipeline.support import run_command
@@ -144,6 +144,54 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(entry.importlib, "import_module", fails)
     assert entry.main() == 2
     assert f"pip install '.[{extra}]'" in capsys.readouterr().err
+
+
+# Runs commands in a process that has none of these modules, whatever is installed.
+WITHOUT = """
+import json, sys
+sys.modules.update(dict.fromkeys(json.loads(sys.argv[1])))
+from elmo_store.__main__ import main
+for arguments in json.loads(sys.argv[2]):
+    sys.argv[1:] = arguments
+    sys.stderr = sys.stdout
+    print("ENDED", main(), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_every_missing_extra_ends_a_command_alike(made: Made, tmp_path: Path) -> None:
+    out, store, text = str(tmp_path / "out"), str(made.zarr), str(tmp_path / "in.txt")
+    Path(text).write_text("a b c\n", encoding="utf-8")
+    hdf5 = ["export", store, "--format", "allennlp", "--output", f"{out}.hdf5"]
+    commands = [
+        (["info", "s3://bucket/store"], "s3fs", "s3"),
+        (["embed", "s3://bucket/in.txt", "--output", out], "s3fs", "s3"),
+        (["verify", "gs://bucket/store"], "gcsfs", "gcs"),
+        (["embed", text, "--output", "gs://bucket/store"], "gcsfs", "gcs"),
+        (["verify", "abfs://container/store"], "adlfs", "azure"),
+        (["mix", "az://container/store", "--weights", text, "--output", out], "adlfs", "azure"),
+        (["embed", "https://host.invalid/in.txt", "--output", out], "aiohttp", "http"),
+        (["embed", "hf://datasets/a/b/in.txt", "--output", out], "huggingface_hub", "hf"),
+        (hdf5, "h5py", "export"),
+        (["report", store], "matplotlib", "plot"),
+        (["explore", store], "uvicorn", "explore"),
+    ]
+    hidden = [*{package for _, package, _ in commands}, "obstore"]
+    given = json.dumps(hidden), json.dumps([arguments for arguments, _, _ in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *given],
+        env={**os.environ, "PYTHONPATH": OUR_FOLDER},
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    answers = done.stdout.split("ENDED ")
+    codes = [answer.partition("\n")[0] for answer in answers[1:]]
+    for (arguments, package, extra), answer, code in zip(commands, answers, codes, strict=False):
+        wanted = (
+            f"needs {package}, which is not installed: pip install '.[{extra}]' in elmo-store's"
+        )
+        assert (wanted in answer, code) == (True, "2"), (arguments, answer)
+    assert len(codes) == len(commands)
+    assert not Path(out).exists()
 
 
 def test_every_extra_that_is_named_exists(repo_dir: Path) -> None:

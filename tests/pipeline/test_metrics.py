@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import elmo_store
-from elmo_store.__main__ import EXTRAS
+from elmo_store.extras import EXTRAS
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main

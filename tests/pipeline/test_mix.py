@@ -201,7 +201,7 @@ def test_a_command_that_needs_layers_says_which_states_it_found(
         Exit.BAD_LOCATION,
     )
     assert (
-        "of the states x, fwd1 alone no layers can be made: embed with all --states"
+        "of the states x, fwd1 alone no layers can be made: embed all states"
         in capsys.readouterr().err
     )
     assert not (tmp_path / "out").exists()

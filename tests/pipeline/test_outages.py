@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from elmo_store.storage import failures, lease
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
+from model.files import registry
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import output
 from pipeline.jobs.output import LeaseTerms, take_lease
@@ -162,6 +165,30 @@ def test_a_model_that_can_t_be_reached_is_a_bad_location(
         said = capsys.readouterr().err
         assert said.count("\n") == 1, said
         assert says in said
+        assert said.count(f" {url} ") == 1, said  # aiohttp quotes it once more
+
+
+def test_a_published_model_that_can_t_be_downloaded_is_told_once(
+    embed: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/elmo_weights.hdf5"
+    unreachable = replace(registry._PUBLISHED["original"], where=url)
+    monkeypatch.setitem(registry._PUBLISHED, "original", unreachable)
+    assert embed(tmp_path / "store", "--model", "original", "--quiet") == Exit.BAD_LOCATION
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"elmo-store embed: the model original can't be downloaded: {url} can't be reached ("
+    )
+    assert said.count(url) == 1, said
+    assert said.endswith(
+        ", or copy this file and elmo_options.json, which is beside it, into a folder, and pass the "
+        "folder as the model\n"
+    )
 
 
 @pytest.fixture

@@ -312,7 +312,7 @@ def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(
     )
     with pytest.raises(
         StoreError,
-        match=r"obstore is not for default_block_size; s3fs is not installed: pip install s3fs",
+        match=r"s3fs, which is not installed, as obstore is not for default_block_size: pip install",
     ):
         open_filesystem("s3://bucket/a", {"anon": True, "default_block_size": "1"}, obstore=True)
 

@@ -213,7 +213,7 @@ def test_a_collection_that_another_command_changes_is_waited_for(
         for change in changes:
             with pytest.raises(errors.LeaseHeldError, match="Wait until it ends") as refused:
                 change()
-            assert "--take-over" not in str(refused.value)
+            assert "take_over" not in str(refused.value)
     assert collecting.remove(root, ["a:0"])[1] == 1
 
 

@@ -412,8 +412,9 @@ def test_a_marker_under_anothers_name(written: Written) -> None:
 
 def test_another_job_is_shown_field_by_field() -> None:
     error = JobMismatchError("s3://x", {"precision": ("float32", "tf32"), "lanes": (None, 64)})
-    assert "lanes: None there, 64 asked for\n  precision: 'float32' there, 'tf32' asked for" in str(
-        error
+    assert (
+        "lanes: not set there, 64 asked for\n  precision: 'float32' there, 'tf32' asked for"
+        in str(error)
     )
     assert isinstance(error, StoreError)
     assert pickle.loads(pickle.dumps(error)).fields == error.fields

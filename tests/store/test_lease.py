@@ -130,7 +130,7 @@ def test_a_run_elsewhere_is_replaced_when_it_stayed_silent(disk: Root) -> None:
     acquire(disk, of("next"), sleep=clock, on_progress=said.append)
     check(disk, "next")
     assert 3.0 <= clock.slept <= 5.0
-    assert "--take-over" in said[0]
+    assert "take_over=True" in said[0]
 
 
 def test_a_sign_of_life_ends_the_wait(disk: Root) -> None:

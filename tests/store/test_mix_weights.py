@@ -58,7 +58,7 @@ def test_json_with_several_sets(tmp_path: Path) -> None:
         ('{"w": [0], "w": [1], "gamma": 1}', "occurs twice"),
         ('{"w": [NaN], "gamma": 1}', "nan.*finite"),
         ({"w": [0, 0]}, "gamma and either w"),
-        ({"gamma": 1.0}, "give w .* gamma and either w"),
+        ({"gamma": 1.0}, "neither w nor s; .* gamma and either w"),
         ({"w": [0, 0], "s": [0.5, 0.5], "gamma": 1}, "gamma and either w"),
         ({"w": [0, 0], "gamma": 1, "layer_norm": True}, "unknown field"),
         ({"w": [0, "1"], "gamma": 1}, "Expected `float`, got `str`"),

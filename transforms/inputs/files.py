@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from elmo_store.errors import MissingPackageError
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.failures import translate_error
 from elmo_store.storage.filesystems import names_filesystem, open_filesystem
@@ -79,7 +80,7 @@ def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
     """The block's errors, of which every filesystem has its own, as InputError."""
     try:
         yield
-    except InputError:
+    except (InputError, MissingPackageError):
         raise
     except Exception as error:
         cause = translate_error(error, url)

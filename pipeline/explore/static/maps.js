@@ -96,13 +96,13 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
     return `${says}; ${decimal(100 * (map.explained[0] + map.explained[1]), 0)}% of the variance is in this plane.`;
   }
 
-  // What is said of how a map's groups lie apart: of clusters, or of labels, where the best of all maps is marked.
+  // What is said of how a map's groups lie apart: of clusters, or of labels, where the highest of all maps is marked.
   function scores(map) {
     if (!map.explained) return ["one point: all are the same vector"];
     if (!data.by) return [map.silhouette === null ? "one cluster" : `${map.groups.length} clusters, silhouette ${decimal(map.silhouette, 3)}`];
     if (map.accuracy === null) return ["fewer than two labels"];
-    const best = (score) => (all().every((other) => (other[score] ?? -2) <= map[score]) ? " (best)" : "");
-    return [`1-NN ${decimal(map.accuracy, 3)}${best("accuracy")}`, `silhouette ${decimal(map.silhouette, 3)}${best("silhouette")}`];
+    const highest = (score) => (all().every((other) => (other[score] ?? -2) <= map[score]) ? " (highest)" : "");
+    return [`1-NN ${decimal(map.accuracy, 3)}${highest("accuracy")}`, `silhouette ${decimal(map.silhouette, 3)}${highest("silhouette")}`];
   }
 
   function small(map) {
@@ -192,7 +192,8 @@ export function wordMaps({ asked, about, open, changed, regroup, take }) {
     $("suggested").textContent = "trying mixes …";
     const found = await ask("suggest", { word, by }).catch((error) => ({ said: error.message }));
     if (word !== asked().word || by !== $("by").value) return;
-    $("suggested").textContent = visible(found.said);
+    const caution = found.s ? " The scores at the maps are of the same occurrences that s was chosen on." : "";
+    $("suggested").textContent = visible(found.said) + caution;
     if (found.s) take(found.s);
   }));
 

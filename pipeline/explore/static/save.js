@@ -1,13 +1,9 @@
 // Points as a file: a table between tabs, JSON, or Python that reads their vectors.
 
 import { element } from "./page.js";
+import { tsv } from "./tsv.js";
 
 const COLUMNS = ["id", "sentence", "token", "label", "group", "row", "x", "y", "before", "word", "after"];
-
-function tsv(rows) {
-  const plain = (value) => String(value).replace(/[\t\r\n]/g, " ");
-  return [COLUMNS, ...rows.map((row) => COLUMNS.map((name) => plain(row[name])))].map((line) => line.join("\t")).join("\n");
-}
 
 // JSON's strings are Python's, but for characters beyond ASCII, which are escaped so that no text turns the code around.
 const literal = (text) =>
@@ -30,7 +26,7 @@ function python(rows, { about, s, gamma }) {
 }
 
 export function save(kind, rows, how) {
-  const text = { tsv, json: JSON.stringify, py: python }[kind](rows, kind === "py" ? how : undefined);
+  const text = { tsv: (chosen) => tsv(COLUMNS, chosen), json: JSON.stringify, py: python }[kind](rows, kind === "py" ? how : undefined);
   const address = URL.createObjectURL(new Blob([text + "\n"], { type: "text/plain" }));
   element("a", { href: address, download: `occurrences.${kind}` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);

@@ -61,7 +61,7 @@ def test_random_small_is_the_same_model_everywhere() -> None:
 
 
 def test_without_a_default_model_the_error_tells_the_remedies(no_packages: Path) -> None:
-    with pytest.raises(UnknownModelError, match=r"--model random-small.*--model FOLDER"):
+    with pytest.raises(UnknownModelError, match=r"`model='random-small'`.*`model=FOLDER`"):
         load_model(None)
 
 
