@@ -11,17 +11,21 @@ import fsspec
 
 from elmo_store.format.layout import WORK
 from elmo_store.storage.root import Root
+from transforms.inputs.archives import HEAD_BYTES, check_no_archive
 from transforms.inputs.boundaries import boundary, unit_of
-from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
+from transforms.inputs.decompress import (
+    READ_BYTES,
+    Chunks,
+    check_no_bomb,
+    checked_compression,
+    decompressed,
+)
 from transforms.inputs.files import filesystem_of, identity_of, input_errors
 from transforms.inputs.records import DamagedInputError, InDocument, InputError, Split
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
 UTF8 = ("utf-8", "utf8")
-# Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
-# refused: it would fill a disk with nothing.
-BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
 PIPED_BYTES = 32 << 20  # of an object that holds a piece of standard input
 
 
@@ -66,7 +70,7 @@ class ByteSource:
         if self.split.is_range:
             chunks = Chunks(self._range())
         else:
-            chunks = Chunks(self._decompressed() if self._encoding in UTF8 else self._recoded())
+            chunks = Chunks(self._no_archive() if self._encoding in UTF8 else self._recoded())
         if not self.split.start and chunks.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
             chunks.read(len(codecs.BOM_UTF8))
         yield from chunks
@@ -128,12 +132,7 @@ class ByteSource:
         try:
             for data in decompressed(kind, stored):
                 n_text += len(data)
-                if n_text > BOMB_BYTES and n_text > BOMB_RATIO * self.bytes_read:
-                    raise DamagedInputError(
-                        self.url,
-                        f"the {kind} stream gave {n_text} bytes from {self.bytes_read} stored ones, more than {BOMB_RATIO} times "
-                        "as many: no text does that; if it is meant, decompress it and name the result",
-                    )
+                check_no_bomb(self.url, kind, n_text, self.bytes_read)
                 yield data
         except EOFError as error:
             end = f"it ends at stored byte {self.bytes_read} (text byte {n_text}) in the middle"
@@ -145,10 +144,16 @@ class ByteSource:
                 self.url, f"the {kind} stream is damaged {near}, and perhaps before: {error}"
             ) from error
 
+    def _no_archive(self) -> Iterator[bytes]:
+        """The decompressed bytes. InputError if they are those of an archive."""
+        chunks = Chunks(self._decompressed())
+        check_no_archive(self.url, chunks.peek(HEAD_BYTES))
+        yield from chunks
+
     def _recoded(self) -> Iterator[bytes]:
         """Decoded from the file's encoding and given as UTF-8. What the encoding does not have comes as invalid UTF-8."""
         try:
-            for text in codecs.iterdecode(self._decompressed(), self._encoding, "surrogateescape"):
+            for text in codecs.iterdecode(self._no_archive(), self._encoding, "surrogateescape"):
                 yield text.encode("utf-8", "surrogateescape")
         except UnicodeError as error:
             raise InputError(

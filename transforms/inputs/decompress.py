@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.inputs.records import DamagedInputError
+from transforms.inputs.records import DamagedInputError, file_name
 
 SUFFIXES = {
     ".gz": "gzip",
@@ -32,10 +32,24 @@ OUTPUT_BYTES = (
     1 << 20
 )  # most that one step gives; more than a block of bzip2, whose checksum comes after it
 
+# Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
+# refused: it would fill a disk with nothing.
+BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
+
+
+def check_no_bomb(url: str, kind: str, n_text: int, n_stored: int) -> None:
+    """Raise DamagedInputError if ``n_stored`` bytes of an input gave so many bytes of text as no text does."""
+    if n_text > BOMB_BYTES and n_text > BOMB_RATIO * n_stored:
+        raise DamagedInputError(
+            url,
+            f"the {kind} stream gave {n_text} bytes from {n_stored} stored ones, more than {BOMB_RATIO} times as many: "
+            "no text does that; if it is meant, decompress it and name the result",
+        )
+
 
 def compression_of_name(name: str) -> str:
     """``gzip|bzip2|xz|zstd`` by the ending of ``name``, ``""`` for any other."""
-    return SUFFIXES.get(splitext(name)[1].lower(), "")
+    return SUFFIXES.get(splitext(file_name(name))[1].lower(), "")
 
 
 def compression_of_bytes(head: bytes) -> str:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from posixpath import basename  # of a URL: the file's name in ids
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,14 @@ from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_ma
 from elmo_store.format.markers import M, PartRange, read_marker
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
-from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
+from transforms.inputs.records import (
+    InDocument,
+    ReadSettings,
+    ReadTask,
+    ScratchPart,
+    TaskResult,
+    file_name,
+)
 from transforms.runtime.owner import run_name
 from transforms.runtime.results import Outcome, stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
@@ -131,8 +137,8 @@ def document_of(
 ) -> tuple[str, int]:
     """A document's name and the number of a sentence in it; ``before``: of what went on into the range ("": the file)."""
     if stands.start < 0:
-        return before[0] or basename(source), before[1] + stands.number
-    return stands.name or f"{basename(source)}:{stands.start + position_offset}", stands.number
+        return before[0] or file_name(source), before[1] + stands.number
+    return stands.name or f"{file_name(source)}:{stands.start + position_offset}", stands.number
 
 
 def shard_tasks(

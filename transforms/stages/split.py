@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from elmo_store.storage.json_values import decode_lines
 from elmo_store.storage.location import Location
 from elmo_store.storage.root import Root
+from transforms.inputs.archives import check_no_archive, has_archive_name
 from transforms.inputs.boundaries import UNITS
 from transforms.inputs.byte_source import UTF8
 from transforms.inputs.decompress import checked_compression, decompressed
@@ -87,6 +88,7 @@ def plan_splits(
         if file.identity.size > range_bytes or file.index == first_parquet
     }
     plain = {file.index for file in files if auto and file.format in PLAIN_FORMATS}
+    archives = {file.index for file in files if has_archive_name(file.url)}
 
     errors: dict[int, InputError] = {}
 
@@ -102,7 +104,7 @@ def plan_splits(
             errors[number] = error
             return []
 
-    looked_at = sorted(large | (plain if len(plain) <= LOOKED_AT else set()))
+    looked_at = sorted(large | archives | (plain if len(plain) <= LOOKED_AT else set()))
     with ThreadPoolExecutor(_IO_THREADS) as pool:
         found = dict(zip(looked_at, pool.map(pieces, looked_at), strict=True))
     if errors:
@@ -147,6 +149,7 @@ def _looked_at(
     compression = checked_compression(file.url, head)
     in_utf8 = settings.encoding in UTF8
     text = _beginning(compression, head)
+    check_no_archive(file.url, text)
     if file.guessed and file.format in PLAIN_FORMATS:
         file = _by_its_looks(
             file, text if in_utf8 else text.decode(settings.encoding, "replace").encode(), settings
