@@ -12,7 +12,7 @@ import fsspec
 from elmo_store.format.layout import WORK
 from elmo_store.storage.root import Root
 from transforms.inputs.archives import HEAD_BYTES, check_no_archive
-from transforms.inputs.boundaries import boundary, unit_of
+from transforms.inputs.boundaries import range_bounds, unit_of
 from transforms.inputs.decompress import (
     READ_BYTES,
     Chunks,
@@ -96,7 +96,7 @@ class ByteSource:
                 return bytes(filesystem.cat_file(path, start=start, end=stop))
 
         unit = unit_of(split.format, split.line_ends)
-        first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
+        first, last = range_bounds(fetch, split.start, split.stop, size, unit)
         for offset in range(first, last, RANGE_STEP):
             data = fetch(offset, min(offset + RANGE_STEP, last))
             self.bytes_read += len(data)

@@ -156,6 +156,10 @@ def _looked_at(
         )
     if file.format == "json" and not compression and in_utf8 and not is_array(head):
         file = replace(file, format="jsonl")
+    if file.format == "text" and range_bytes and not compression and in_utf8 and b"\n" not in head:
+        with input_errors(file.url):
+            head = filesystem.cat_file(path, start=0, end=settings.max_line_bytes + 1)
+        _check_line_ends(file.url, head, settings.max_line_bytes)
     # In CSV and JSON arrays, where a record begins is known only after reading all before it.
     if not 0 < range_bytes < size or compression or not in_utf8 or file.format not in UNITS:
         yield file
@@ -165,6 +169,16 @@ def _looked_at(
         file = replace(file, line_ends=line_ends_of(text) if ends == "auto" else ends)
     for start in range(0, size, range_bytes):
         yield replace(file, start=start, stop=min(start + range_bytes, size))
+
+
+def _check_line_ends(url: str, head: bytes, max_line_bytes: int) -> None:
+    """Raise InputError if running text begins with a line that no reader takes: it would read the whole file in vain."""
+    if len(head) > max_line_bytes and b"\n" not in head:
+        raise InputError(
+            url,
+            f"its first line is longer than {max_line_bytes:,} bytes: running text needs line ends; put each paragraph or "
+            "sentence on a line of its own, for example with fold --spaces",
+        )
 
 
 def _by_its_looks(file: Split, text: bytes, settings: ReadSettings) -> Split:
