@@ -27,6 +27,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import reached
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
+from pipeline.jobs.input_sample import look_at_input
 from pipeline.jobs.model_loading import JobModel, loading_model, start_state_of
 from pipeline.jobs.output import LeaseTerms, claim, put_start
 from pipeline.jobs.preflight import (
@@ -149,6 +150,12 @@ def begin_job(
         place, asked = open_job(options, runner, root, source, loading())
         if place.is_done:
             return BegunJob(place.root, place.manifest)
+        look_at_input(
+            source,
+            asked.read.word_limit,
+            quiet=options.quiet,
+            inferred=options.input_format == "auto",
+        )
         terms = LeaseTerms(
             is_local(runner),
             ends_with_command(runner),

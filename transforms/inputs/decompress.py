@@ -28,6 +28,7 @@ SUFFIXES = {
     ".zstd": "zstd",
 }
 READ_BYTES = 1 << 18  # asked of the stored stream at a time
+STREAM_BYTES = 1 << 14  # asked of it for bzip2 and xz, whose text comes as soon as it can
 OUTPUT_BYTES = (
     1 << 20
 )  # most that one step gives; more than a block of bzip2, whose checksum comes after it
@@ -105,10 +106,10 @@ def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
 
 def _streams(kind: str, stored: Any) -> Iterator[bytes]:
     """Streams one after the other; between those of xz NULs may stand."""
-    data = stored.read(READ_BYTES)
+    data = stored.read(STREAM_BYTES)
     while data:
         if kind == "xz" and not (data := data.lstrip(b"\0")):
-            data = stored.read(READ_BYTES)
+            data = stored.read(STREAM_BYTES)
             continue
         decompressor = (
             lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
@@ -116,10 +117,10 @@ def _streams(kind: str, stored: Any) -> Iterator[bytes]:
         while not decompressor.eof:
             if output := decompressor.decompress(data, OUTPUT_BYTES):
                 yield output
-            data = stored.read(READ_BYTES) if decompressor.needs_input else b""
+            data = stored.read(STREAM_BYTES) if decompressor.needs_input else b""
             if decompressor.needs_input and not data:
                 raise EOFError("the stream ends in its middle")
-        data = decompressor.unused_data or stored.read(READ_BYTES)
+        data = decompressor.unused_data or stored.read(STREAM_BYTES)
 
 
 def raising(error: Exception) -> Iterator[Any]:
@@ -134,6 +135,7 @@ class Chunks:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._held = b""
+        self.n_taken = 0  # bytes that were read from here, not only looked at
         self.closed = False  # Arrow asks, and closes what it read from
 
     def close(self) -> None:
@@ -153,6 +155,7 @@ class Chunks:
         if not self._held:
             self._held = next(self._chunks, b"")
         data, self._held = self._held[:size], self._held[size:]
+        self.n_taken += len(data)
         return data
 
     def __iter__(self) -> Iterator[bytes]:

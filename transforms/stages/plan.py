@@ -33,7 +33,12 @@ from transforms.inputs.records import (
     file_name,
 )
 from transforms.runtime.owner import run_name
-from transforms.runtime.results import Outcome, stop_for_bad_files, stop_for_rejects
+from transforms.runtime.results import (
+    Outcome,
+    stop_for_bad_files,
+    stop_for_no_sentence,
+    stop_for_rejects,
+)
 from transforms.runtime.work import PLAN
 from transforms.stages.split import listed_tasks
 from transforms.stages.tokenise import marked_result
@@ -256,7 +261,7 @@ def plan_job(
     ``max_reject_rate``: the share of the records that are not blank whose refusal ends the job when it is exceeded.
     Yields `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks, and, if there are none too, `BEGUN`: an outcome to
     which theirs are added.
-    IncompleteJobError if input files can't be read, or too many records were refused.
+    IncompleteJobError if input files can't be read, none of them has a sentence, or too many records were refused.
     """
     yield TaggedOutput(BEGUN, Outcome())
     manifest = read_manifest(root)
@@ -264,6 +269,7 @@ def plan_job(
         return
     stop_for_bad_files(root)
     plan = corpus_plan(root, manifest, read)
+    stop_for_no_sentence(root, plan.counts.sentences, plan.n_skipped)
     stop_for_rejects(root, [part.scratch for part in plan.parts], max_reject_rate)
     manifest = replace(manifest, counts=plan.counts)
     identity = id_of_plan(manifest, plan)

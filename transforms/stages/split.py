@@ -8,7 +8,6 @@ A file that can't be read from its middle is one task, whatever its size. The li
 a part of the job's graph it would meet runners' limits.
 """
 
-import logging
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +54,6 @@ TASK_FILES = 256  # … and at most so many
 LOOKED_AT = 256  # plain text files of any size whose beginnings are looked at, a request each
 _IO_THREADS = 16
 StorageOptions = Mapping[str, Any] | None
-_log = logging.getLogger(__name__)
 
 
 def plan_splits(
@@ -114,19 +112,6 @@ def plan_splits(
     for file in files:
         each = found.get(file.index, [file])
         splits += (replace(split, index=i) for i, split in enumerate(each, len(splits)))
-    # A wrong guess must be seen before it costs a day.
-    by_looks = sorted(
-        {
-            split.url
-            for split in splits
-            if auto and split.format == "lines" and known_format(split.url) != "lines"
-        }
-    )
-    if by_looks:
-        _log.warning(
-            f"{len(by_looks)} file(s) begin with tokenised sentences, one a line, such as {by_looks[0]}: read as lines "
-            "(--input-format text says otherwise)"
-        )
     return splits
 
 
