@@ -9,7 +9,7 @@ from elmo_store.errors import MissingPackageError
 
 # The first name of the module that can't be imported → the extra that brings it.
 EXTRAS: Mapping[str, str] = {
-    **dict.fromkeys(("apache_beam", "torch", "nltk", "ijson"), "embed"),
+    **dict.fromkeys(("apache_beam", "torch", "nltk"), "embed"),
     "h5py": "export",
     "matplotlib": "plot",
     "prometheus_client": "metrics",

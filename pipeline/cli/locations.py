@@ -102,18 +102,10 @@ def inputs(
 
     CommandError (bad location) for what is not on this machine: a misspelled name is told at once.
     """
-    named = [
-        location(what, _looked_into(url), storage_options, leaves_out=True)
-        for url in urls
-        if url != "-"
-    ]  # standard input
-    for url in urls:
-        if (
-            url != "-"
-            and not is_url(url)
-            and not os.path.exists(url)
-            and not any(glob.iglob(url, recursive=True))
-        ):
+    stored = [_stored(url) for url in urls if url != "-"]  # standard input
+    named = [location(what, _looked_into(url), storage_options, leaves_out=True) for url in stored]
+    for url in stored:
+        if not is_url(url) and not os.path.exists(url) and not any(glob.iglob(url, recursive=True)):
             raise CommandError(
                 Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name"
             )
@@ -241,6 +233,15 @@ def _google_server(location: Location) -> tuple[str, int]:
     )
     parsed = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
+
+
+def _stored(url: str) -> str:
+    """The archive of ``zip://NAME::ARCHIVE``, which has the bytes; any other location as it is."""
+    if "::" not in url or os.path.lexists(url):
+        return url
+    from transforms.inputs.records import stored_url
+
+    return stored_url(url)
 
 
 def _looked_into(url: str) -> str:

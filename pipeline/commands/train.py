@@ -217,6 +217,8 @@ def _heldout(args: argparse.Namespace) -> dict[str, list[tuple[str, ...]]]:
 
 def _sentences(inputs: list[str], args: argparse.Namespace, what: str) -> Iterator[tuple[str, ...]]:
     """The sentences of the inputs in order; records that can't be read are left out, and counted on the error output."""
+    from pipeline.jobs.embed_input import Input
+    from pipeline.jobs.input_sample import say_inferred
     from transforms.inputs.records import ReadSettings, Reject
     from transforms.readers import open_split
     from transforms.stages.split import plan_splits
@@ -225,10 +227,13 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str) -> Iterat
         text_field=args.text_field or "text", tokenizer=args.tokenizer or "auto"
     )
     own = [Location("--output", args.output)] if args.output else []
-    refused = 0
-    for split in plan_splits(
+    splits = plan_splits(
         inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own
-    ):
+    )
+    if args.input_format == "auto":
+        say_inferred(Input(splits, settings, args.storage_options))
+    refused = 0
+    for split in splits:
         for record in open_split(split, settings, args.storage_options)[1]:
             if not isinstance(record, Reject):
                 yield record.tokens

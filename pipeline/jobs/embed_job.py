@@ -27,6 +27,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import reached
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
+from pipeline.jobs.input_sample import look_at_input
 from pipeline.jobs.model_loading import JobModel, loading_model, start_state_of
 from pipeline.jobs.output import LeaseTerms, claim, put_start
 from pipeline.jobs.preflight import (
@@ -47,7 +48,7 @@ from pipeline.runners.beam_options import (
     runner_name,
 )
 from pipeline.runners.flink import address_of
-from transforms.inputs.records import describe_files
+from transforms.inputs.records import describe_files, stored_url
 from transforms.runtime.owner import owned
 from transforms.runtime.wiring import gathered, spread
 from transforms.runtime.work import BAD, DEVICE, MODEL
@@ -135,20 +136,26 @@ def begin_job(
     loading = loading or loading_model(options.model, options.start_state)
     output = Location("output", options.place, options.storage_options)
     inputs = [
-        Location("input", url, options.input_storage_options)
+        Location("input", stored_url(url), options.input_storage_options)
         for url in options.inputs
         if url != STDIN
     ]
     check_reach(runner, [output, *inputs], shared_disk=options.shared_disk)
     root = reached(output.url, output.storage_options, "output")
     with opened_input(options) as source:
-        urls = () if source.stdin else (split.url for split in source.splits)
+        urls = () if source.stdin else {stored_url(split.url) for split in source.splits}
         check_outside(
             output, "input", urls, source.storage_options
         )  # a link in a folder may hide that one lies in the output
         place, asked = open_job(options, runner, root, source, loading())
         if place.is_done:
             return BegunJob(place.root, place.manifest)
+        look_at_input(
+            source,
+            asked.read.word_limit,
+            quiet=options.quiet,
+            inferred=options.input_format == "auto",
+        )
         terms = LeaseTerms(
             is_local(runner),
             ends_with_command(runner),

@@ -237,7 +237,7 @@ def _completed(
         manifest = read_manifest(root)
         for line in summary(root, manifest, left, seconds=seconds):
             print(line)
-        if not is_member:
+        if not is_member and manifest.sizes.tokens:
             say_next(root, manifest)
     return Exit.COMPLETE
 

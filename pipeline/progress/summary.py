@@ -11,6 +11,8 @@ from elmo_store.format.words import WordLimit
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 
+MAX_CUT_SHARE = 0.05  # of words that are longer than the model reads, in a text that has spaces
+
 
 def summary(
     root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, seconds: float
@@ -34,9 +36,12 @@ def summary(
     refused = f"{quantity(counts.rejected, 'record')} refused" + (
         f" (see {root.url(REJECTS)})" if counts.rejected else ""
     )
+    cut = f"{counts.words_cut:,} words truncated at {WordLimit.of(manifest.model.options)}"
+    if counts.words_cut > MAX_CUT_SHARE * counts.tokens:
+        cut += ": the text probably has no spaces between words"
     rows = {
         "text": f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}{nothing}",
-        "problems": f"{refused}, {counts.words_cut:,} words truncated at {WordLimit.of(manifest.model.options)}",
+        "problems": f"{refused}, {cut}",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
         "size": size,
     }

@@ -22,7 +22,7 @@ from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from pipeline.cli.locations import is_url
 from tests.transforms.reading import read_split
-from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
+from transforms.inputs.decompress import BOMB_BYTES, BOMB_RATIO
 from transforms.inputs.records import (
     MIB,
     DamagedInputError,

@@ -247,18 +247,18 @@ def test_googles_storage_that_does_not_answer_is_told_in_a_line(
     assert said.count("\n") == 1
 
 
-def test_an_empty_input_offers_no_sentence(
+def test_a_blank_input_offers_no_sentence(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = tmp_path / "empty.txt"
-    text.touch()
+    text = tmp_path / "blank.tok"
+    text.write_text("\n")
     out = tmp_path / "out"
     assert (
         main(["embed", str(text), "--output", str(out), "--model", str(tiny_model)])
         == Exit.COMPLETE
     )
     said = capsys.readouterr().out
-    assert "0 sentences, 0 tokens: nothing was there to embed" in said
+    assert "1 sentence, 0 tokens: nothing was there to embed" in said
     assert "sentence(0)" not in said
     assert (
         main(["convert", str(out), "--output", str(tmp_path / "small"), "--dtype", "int8"])

@@ -117,7 +117,7 @@ def test_a_dry_run_shows_the_first_records_and_what_the_job_comes_to_and_writes_
     assert shown[10].endswith(": 14 sentences, 21 tokens, 1 record refused")
     assert shown[11:13] == ["  tokens    about 21", "  shards    about 3"]
     assert shown[-1].startswith("  computing about ")
-    assert shown[-1].endswith("with 2 worker(s)")
+    assert shown[-1].endswith("with 2 workers")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 

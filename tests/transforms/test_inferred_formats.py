@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import logging
-import re
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from pipeline.cli.exit_codes import CommandError
 from pipeline.jobs.embed_input import opened_input
+from pipeline.jobs.input_sample import say_inferred
 from pipeline.jobs.spec import EmbedOptions
 from tests.transforms.reading import read_split, records, tokens, write
 from transforms.inputs.boundaries import unit_of
@@ -86,19 +86,18 @@ def test_json_within_a_text_is_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.txt.gz"])
 def test_a_tokenised_sentence_a_line_is_read_so_and_told(
-    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = TOKENISED.encode()
     path = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)
     (split,) = plan_splits([str(path)])
     assert not split.is_range
     assert (split.format, split.guessed) == ("lines", True)
-    (told,) = [
-        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
-    ]
-    assert told.startswith(
-        f"1 file(s) begin with tokenised sentences, one a line, such as {path}: read as lines (--input-format text"
-    )
+    with opened_input(EmbedOptions((str(path),))) as source:
+        say_inferred(source)
+    told = capsys.readouterr().err
+    assert ": read as a tokenised sentence per line (lines); " in told
+    assert f"{name} begins: The | cryptocurrency | space" in told
     assert tokens(records(path)) == [line.split() for line in TOKENISED.splitlines()]
     cut = plan_splits([str(path)], range_bytes=100)
     assert {each.format for each in cut} == {"lines"}
@@ -157,18 +156,17 @@ def test_a_file_that_cant_be_read_is_left_for_the_reader(tmp_path: Path) -> None
 
 
 def test_standard_input_is_looked_at(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def formats(data: bytes) -> list[str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
         with opened_input(EmbedOptions(("-",))) as source:
+            say_inferred(source)
             return [split.format for split in source.splits]
 
     assert formats(PROSE.encode()) == ["text"]
     assert formats(TOKENISED.encode()) == ["lines"]
-    assert re.search(
-        "begin with tokenised sentences, one a line, such as .*stdin: read as lines", caplog.text
-    )
+    assert "(standard input): read as a tokenised" in capsys.readouterr().err
     with pytest.raises(
         CommandError,
         match=r"^stdin: it would be read as text by its name, but begins with a JSON object",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.transforms.reading import one_split, read_split, records, rejects, tokens, write
-from transforms.inputs.records import ReadSentence, ReadSettings, Record, Reject
+from transforms.inputs.records import InputError, ReadSentence, ReadSettings, Record, Reject
 from transforms.readers import open_split
 from transforms.stages.split import plan_splits
 from transforms.text import sentences
@@ -320,3 +320,20 @@ def test_ranges_of_text_read_what_the_whole_does(
         ]
         line, paragraph = line + source.n_positions, paragraph + source.n_ordinals
     assert found == records(path, settings=read)
+
+
+def test_running_text_without_line_ends_is_refused_at_once(tmp_path: Path) -> None:
+    settings = ReadSettings(max_line_bytes=1 << 19)
+    path = write(tmp_path / "a.txt", b"One more sentence. " * 30_000)
+    for range_bytes in (1 << 18, 1 << 30):
+        with pytest.raises(InputError, match=r"its first line is longer than 524,288 bytes: "):
+            plan_splits([str(path)], settings=settings, range_bytes=range_bytes)
+
+
+def test_a_line_over_many_ranges_is_one_reject(tmp_path: Path) -> None:
+    settings = ReadSettings(max_line_bytes=1 << 16)
+    path = write(tmp_path / "a.txt", b"So it is.\n\n" + b"word " * 60_000 + b"\n\nAnd so on.\n")
+    splits = plan_splits([str(path)], settings=settings, range_bytes=1 << 12)
+    found = [record for split in splits for record in read_split(split, settings)]
+    assert tokens(found) == [["So", "it", "is", "."], [], ["And", "so", "on", "."]]
+    assert [reject.reason for reject in rejects(found)] == ["the line is longer than 65536 bytes"]

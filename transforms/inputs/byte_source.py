@@ -4,24 +4,31 @@ Truncation and corruption are `InputError`s that name the file and the byte.
 """
 
 import codecs
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import fsspec
 
 from elmo_store.format.layout import WORK
 from elmo_store.storage.root import Root
-from transforms.inputs.boundaries import boundary, unit_of
-from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
+from transforms.inputs.archives import HEAD_BYTES, check_no_archive
+from transforms.inputs.boundaries import range_bounds, unit_of
+from transforms.inputs.decompress import (
+    READ_BYTES,
+    Chunks,
+    check_no_bomb,
+    checked_compression,
+    decompressed,
+)
 from transforms.inputs.files import filesystem_of, identity_of, input_errors
 from transforms.inputs.records import DamagedInputError, InDocument, InputError, Split
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
 UTF8 = ("utf-8", "utf8")
-# Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
-# refused: it would fill a disk with nothing.
-BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
+MEASURED_BYTES = (
+    1 << 20
+)  # of a compressed file, by which it is measured how many a sample of its text takes
 PIPED_BYTES = 32 << 20  # of an object that holds a piece of standard input
 
 
@@ -33,8 +40,9 @@ def piped_paths(size: int) -> list[str]:
 class ByteSource:
     """The text of a split, in order, and what was counted on the way.
 
-    ``bytes_read``: of the file, as stored. ``n_positions`` and ``n_ordinals`` are for the readers: how many positions (lines,
-    rows) and ordinals (paragraphs) were passed, and ``ends_in``, where a further record of the file would stand.
+    ``bytes_read``: of the file, as stored, that the text so far was made of: not what is only buffered. ``n_positions`` and
+    ``n_ordinals`` are for the readers: how many positions (lines, rows) and ordinals (paragraphs) were passed, and ``ends_in``,
+    where a further record of the file would stand.
     """
 
     def __init__(
@@ -44,12 +52,23 @@ class ByteSource:
         *,
         encoding: str = "utf-8",
         root: Root | None = None,
+        sample_bytes: int | None = None,
     ) -> None:
-        """``root``: the store, which holds what came from standard input."""
+        """Open nothing yet.
+
+        Args:
+            split: What is read.
+            storage_options: Of the filesystem that holds the file.
+            encoding: Of the text.
+            root: The store, which holds what came from standard input.
+            sample_bytes: Read only about so many bytes of the text, for an estimate; ``is_cut`` says whether there are more.
+        """
         self.split, self.url = split, split.url
         self.n_positions = self.n_ordinals = 0
         self.ends_in = InDocument(0)
         self.bytes_read = 0
+        self.sample_bytes, self.is_cut = sample_bytes, False
+        self._is_compressed = False
         self._options, self._encoding, self._root = dict(storage_options or {}), encoding, root
 
     def open(self) -> Any:
@@ -66,10 +85,30 @@ class ByteSource:
         if self.split.is_range:
             chunks = Chunks(self._range())
         else:
-            chunks = Chunks(self._decompressed() if self._encoding in UTF8 else self._recoded())
+            chunks = Chunks(self._no_archive() if self._encoding in UTF8 else self._recoded())
         if not self.split.start and chunks.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
             chunks.read(len(codecs.BOM_UTF8))
-        yield from chunks
+        yield from chunks if self.sample_bytes is None else self._sample(chunks, self.sample_bytes)
+
+    def _sample(self, chunks: Iterable[bytes], most_bytes: int) -> Iterator[bytes]:
+        """The lines that end within the first ``most_bytes`` of the text; ``bytes_read`` becomes what they take of the file.
+
+        What a compressed text takes is known by more of it than is read: it is decompressed in large blocks.
+        """
+        head = bytearray()
+        n_text = n_stored = 0
+        for chunk in chunks:
+            if len(head) <= most_bytes:
+                head += chunk
+            n_text += len(chunk)
+            n_stored = self.bytes_read
+            if n_text > most_bytes and (not self._is_compressed or n_stored >= MEASURED_BYTES):
+                break
+        self.is_cut = n_text > most_bytes
+        if self.is_cut:
+            del head[head.rfind(b"\n", 0, most_bytes) + 1 or most_bytes :]
+        yield bytes(head)
+        self.bytes_read = round(n_stored * len(head) / n_text) if n_text else n_stored
 
     def file_head(self, size: int) -> bytes:
         """Return the first ``size`` bytes of the text of the file that the split is a range of, fewer if it has no more."""
@@ -100,63 +139,71 @@ class ByteSource:
                 return bytes(filesystem.cat_file(path, start=start, end=stop))
 
         unit = unit_of(split.format, split.line_ends)
-        first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
-        for offset in range(first, last, RANGE_STEP):
-            data = fetch(offset, min(offset + RANGE_STEP, last))
+        first, last = range_bounds(fetch, split.start, split.stop, size, unit)
+        step = RANGE_STEP if self.sample_bytes is None else min(RANGE_STEP, self.sample_bytes + 1)
+        for offset in range(first, last, step):
+            data = fetch(offset, min(offset + step, last))
             self.bytes_read += len(data)
             yield data
 
     def _stored(self) -> Iterator[bytes]:
-        """The whole file as it is stored, counted."""
+        """The whole file as it is stored."""
         root = self._root if self.split.piped else None
-        for data in (
-            self._of_file()
-            if root is None
-            else map(root.get, piped_paths(self.split.identity.size))
-        ):
-            self.bytes_read += len(data)
-            yield data
+        if root is None:
+            yield from self._of_file()
+        else:
+            yield from map(root.get, piped_paths(self.split.identity.size))
 
     def _of_file(self) -> Iterator[bytes]:
+        offset = 0
         with self.open() as file:
             while True:
-                with input_errors(self.url, f"can't be read at byte {self.bytes_read}"):
+                with input_errors(self.url, f"can't be read at byte {offset}"):
                     data = bytes(file.read(READ_BYTES))
                 if not data:
                     return
+                offset += len(data)
                 yield data
 
     def _decompressed(self) -> Iterator[bytes]:
         stored = Chunks(self._stored())
         kind = checked_compression(self.url, stored.peek(10))
         if not kind:
-            yield from stored
+            for data in stored:
+                self.bytes_read += len(data)
+                yield data
             return
+        self._is_compressed = True
         n_text = 0
         try:
             for data in decompressed(kind, stored):
+                self.bytes_read = stored.n_taken
                 n_text += len(data)
-                if n_text > BOMB_BYTES and n_text > BOMB_RATIO * self.bytes_read:
-                    raise DamagedInputError(
-                        self.url,
-                        f"the {kind} stream gave {n_text} bytes from {self.bytes_read} stored ones, more than {BOMB_RATIO} times "
-                        "as many: no text does that; if it is meant, decompress it and name the result",
-                    )
+                check_no_bomb(self.url, kind, n_text, self.bytes_read)
                 yield data
+            self.bytes_read = stored.n_taken
         except EOFError as error:
+            self.bytes_read = stored.n_taken
             end = f"it ends at stored byte {self.bytes_read} (text byte {n_text}) in the middle"
             raise DamagedInputError(self.url, f"the {kind} stream is cut short: {end}") from error
         except ValueError as error:
             # gzip, for one, decodes damage to some text until a checksum fails.
+            self.bytes_read = stored.n_taken
             near = f"near stored byte {self.bytes_read} (text byte {n_text})"
             raise DamagedInputError(
                 self.url, f"the {kind} stream is damaged {near}, and perhaps before: {error}"
             ) from error
 
+    def _no_archive(self) -> Iterator[bytes]:
+        """The decompressed bytes. InputError if they are those of an archive."""
+        chunks = Chunks(self._decompressed())
+        check_no_archive(self.url, chunks.peek(HEAD_BYTES))
+        yield from chunks
+
     def _recoded(self) -> Iterator[bytes]:
         """Decoded from the file's encoding and given as UTF-8. What the encoding does not have comes as invalid UTF-8."""
         try:
-            for text in codecs.iterdecode(self._decompressed(), self._encoding, "surrogateescape"):
+            for text in codecs.iterdecode(self._no_archive(), self._encoding, "surrogateescape"):
                 yield text.encode("utf-8", "surrogateescape")
         except UnicodeError as error:
             raise InputError(

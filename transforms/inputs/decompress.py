@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.inputs.records import DamagedInputError
+from transforms.inputs.records import DamagedInputError, file_name
 
 SUFFIXES = {
     ".gz": "gzip",
@@ -28,14 +28,29 @@ SUFFIXES = {
     ".zstd": "zstd",
 }
 READ_BYTES = 1 << 18  # asked of the stored stream at a time
+STREAM_BYTES = 1 << 14  # asked of it for bzip2 and xz, whose text comes as soon as it can
 OUTPUT_BYTES = (
     1 << 20
 )  # most that one step gives; more than a block of bzip2, whose checksum comes after it
 
+# Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
+# refused: it would fill a disk with nothing.
+BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
+
+
+def check_no_bomb(url: str, kind: str, n_text: int, n_stored: int) -> None:
+    """Raise DamagedInputError if ``n_stored`` bytes of an input gave so many bytes of text as no text does."""
+    if n_text > BOMB_BYTES and n_text > BOMB_RATIO * n_stored:
+        raise DamagedInputError(
+            url,
+            f"the {kind} stream gave {n_text} bytes from {n_stored} stored ones, more than {BOMB_RATIO} times as many: "
+            "no text does that; if it is meant, decompress it and name the result",
+        )
+
 
 def compression_of_name(name: str) -> str:
     """``gzip|bzip2|xz|zstd`` by the ending of ``name``, ``""`` for any other."""
-    return SUFFIXES.get(splitext(name)[1].lower(), "")
+    return SUFFIXES.get(splitext(file_name(name))[1].lower(), "")
 
 
 def compression_of_bytes(head: bytes) -> str:
@@ -91,10 +106,10 @@ def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
 
 def _streams(kind: str, stored: Any) -> Iterator[bytes]:
     """Streams one after the other; between those of xz NULs may stand."""
-    data = stored.read(READ_BYTES)
+    data = stored.read(STREAM_BYTES)
     while data:
         if kind == "xz" and not (data := data.lstrip(b"\0")):
-            data = stored.read(READ_BYTES)
+            data = stored.read(STREAM_BYTES)
             continue
         decompressor = (
             lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
@@ -102,10 +117,10 @@ def _streams(kind: str, stored: Any) -> Iterator[bytes]:
         while not decompressor.eof:
             if output := decompressor.decompress(data, OUTPUT_BYTES):
                 yield output
-            data = stored.read(READ_BYTES) if decompressor.needs_input else b""
+            data = stored.read(STREAM_BYTES) if decompressor.needs_input else b""
             if decompressor.needs_input and not data:
                 raise EOFError("the stream ends in its middle")
-        data = decompressor.unused_data or stored.read(READ_BYTES)
+        data = decompressor.unused_data or stored.read(STREAM_BYTES)
 
 
 def raising(error: Exception) -> Iterator[Any]:
@@ -120,6 +135,7 @@ class Chunks:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
         self._held = b""
+        self.n_taken = 0  # bytes that were read from here, not only looked at
         self.closed = False  # Arrow asks, and closes what it read from
 
     def close(self) -> None:
@@ -139,6 +155,7 @@ class Chunks:
         if not self._held:
             self._held = next(self._chunks, b"")
         data, self._held = self._held[:size], self._held[size:]
+        self.n_taken += len(data)
         return data
 
     def __iter__(self) -> Iterator[bytes]:

@@ -2,6 +2,9 @@
 
 import logging
 import os
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,8 +19,16 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.failures import translate_error
 from elmo_store.storage.filesystems import names_filesystem, open_filesystem
 from elmo_store.storage.location import Location
+from transforms.inputs.archives import ArchiveFileSystem, open_archive
 from transforms.inputs.decompress import compression_of_name
-from transforms.inputs.records import FileIdentity, InputError
+from transforms.inputs.records import (
+    ArchivePath,
+    DamagedInputError,
+    FileIdentity,
+    InputError,
+    file_name,
+    split_archive_path,
+)
 
 BY_SUFFIX = {
     ".jsonl": "jsonl", ".jsonlines": "jsonl", ".ndjson": "jsonl", ".json": "json",
@@ -29,7 +40,11 @@ BY_SUFFIX = {
     ".txt": "text", ".text": "text",
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",
 }  # fmt: skip
+_DAMAGED_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError)
 Files = dict[str, FileIdentity]  # by full name
+ARCHIVE_BLOCK_BYTES = (
+    1 << 20
+)  # read-ahead within an archive, whose index and files are in many places
 _log = logging.getLogger(__name__)
 
 
@@ -39,10 +54,26 @@ def filesystem_of(
     """The filesystem of ``location`` and its path there.
 
     A file of this machine whose name holds ``::`` is that file, and no chain of filesystems (``zip://a::b.zip``).
+    Of a file in an archive ``storage_options`` are those of the storage that holds the archive.
     """
     if "::" in location and not is_chained(location):
         return LocalFileSystem(), os.path.abspath(location)
+    if member := split_archive_path(location):
+        return _archive(member, storage_options), member.name
     return open_filesystem(location, storage_options)
+
+
+def _archive(member: ArchivePath, storage_options: Mapping[str, Any] | None) -> ArchiveFileSystem:
+    """The archive that ``member`` is in, opened as the version of it that is there now."""
+    filesystem, path = _locate(member.archive, storage_options)
+    filesystem.invalidate_cache()
+    return open_archive(
+        member.kind,
+        _name(filesystem, path),
+        identity_of(filesystem.info(path)),
+        storage_options or {},
+        lambda: filesystem.open(path, "rb", block_size=ARCHIVE_BLOCK_BYTES),
+    )
 
 
 def is_chained(location: str) -> bool:
@@ -90,12 +121,14 @@ def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
             if isinstance(cause, FileNotFoundError)
             else f"{what}: {type(cause).__name__}: {cause}"
         )
-        raise InputError(url, reason) from cause
+        kind = DamagedInputError if isinstance(error, _DAMAGED_ARCHIVE) else InputError
+        raise kind(url, reason) from cause
 
 
 def known_format(name: str) -> str:
     """The format that ``auto`` reads in the ending of ``name`` (before that of a compression); "" for an unknown one."""
-    base = os.path.splitext(name)[0] if compression_of_name(name) else name
+    own_name = file_name(name)
+    base = os.path.splitext(own_name)[0] if compression_of_name(name) else own_name
     return BY_SUFFIX.get(os.path.splitext(base)[1].lower(), "")
 
 
@@ -157,6 +190,14 @@ def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
 
 
 def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> Files:
+    if is_chained(location) and (member := split_archive_path(location)):
+        # A glob or a folder of archives names the files of each of them.
+        archives = _expand(member.archive, only_known=False, storage_options=storage_options)
+        files: Files = {}
+        for url in archives:
+            opened = _archive(member._replace(archive=url), storage_options)
+            files |= _matches(opened, member.name, location, only_known)
+        return files
     filesystem, path = _locate(location, storage_options)
     filesystem.invalidate_cache()
     if is_chained(location):
@@ -164,6 +205,13 @@ def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] 
         if info["type"] != "file":
             raise InputError(location, "a chained URL must name one file: no folder, no glob")
         return {location: identity_of(info)}
+    return _matches(filesystem, path, location, only_known)
+
+
+def _matches(
+    filesystem: fsspec.AbstractFileSystem, path: str, location: str, only_known: bool
+) -> Files:
+    """The files that ``path`` names: one file, a glob, or all files below a folder."""
     try:
         info = filesystem.info(path)  # first as it stands: a name may hold [ or ? itself
     except FileNotFoundError:
@@ -179,7 +227,7 @@ def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] 
 def _below(
     filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool
 ) -> Files:
-    head = folder.rstrip("/") + "/"
+    head = f"{folder.rstrip('/')}/" if folder else ""
     infos = filesystem.find(folder, detail=True)
     stores = tuple(path.removesuffix(MANIFEST) for path in infos if path.endswith(f"/{MANIFEST}"))
     files: Files = {}

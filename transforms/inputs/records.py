@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from posixpath import basename
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +26,38 @@ FIELD_FORMATS = (
 )  # records with named fields, whose strings are documents
 PLAIN_FORMATS = ("text", "lines", "conll")  # that take any line for words
 MIB = 1 << 20
+ZIP, TAR = "zip", "tar"  # archives whose files can be read
+
+
+class ArchivePath(NamedTuple):
+    """Files in an archive, as ``zip://NAME::ARCHIVE`` or ``tar://NAME::ARCHIVE`` names them."""
+
+    kind: str  # ZIP or TAR
+    name: str  # of a file, a folder, or a glob; "" for the whole archive
+    archive: str  # a path or URL
+
+    @property
+    def url(self) -> str:
+        return f"{self.kind}://{self.name}::{self.archive}"
+
+
+def split_archive_path(url: str) -> ArchivePath | None:
+    """The parts of a URL that names files in an archive; None for any other location."""
+    head, chained, archive = url.partition("::")
+    kind, _, name = head.partition("://")
+    return ArchivePath(kind, name.strip("/"), archive) if chained and kind in (ZIP, TAR) else None
+
+
+def stored_url(url: str) -> str:
+    """Where a storage has the bytes of ``url``: of a file in an archive, the archive itself."""
+    member = split_archive_path(url)
+    return url if member is None else stored_url(member.archive)
+
+
+def file_name(url: str) -> str:
+    """The name by which ids call a file, without its folders; of a file in an archive, its own."""
+    member = split_archive_path(url)
+    return basename(url if member is None else member.name)
 
 
 class InputError(Exception):

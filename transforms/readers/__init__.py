@@ -31,13 +31,16 @@ def open_split(
     settings: ReadSettings,
     storage_options: Mapping[str, Any] | None = None,
     root: Root | None = None,
+    sample_bytes: int | None = None,
 ) -> tuple[ByteSource, Iterator[Record]]:
     """The records of ``split`` in order, and the source whose counts are whole once they are all read.
 
-    ``root``: the store, which holds what came by standard input. InputError, while reading, if the file as a whole is gone,
-    changed or (where damage is not to be rejected) damaged.
+    ``root``: the store, which holds what came by standard input; ``sample_bytes``: of the text, about, that are enough.
+    InputError, while reading, if the file as a whole is gone, changed or (where damage is not to be rejected) damaged.
     """
-    source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
+    source = ByteSource(
+        split, storage_options, encoding=settings.encoding, root=root, sample_bytes=sample_bytes
+    )
     tokenizer = tokenizers.get(settings.tokenizer, split.format)
     if split.format in ROWS:
         rows = ROWS[split.format](source, settings)

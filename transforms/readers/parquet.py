@@ -1,8 +1,8 @@
 """The format ``parquet``: a column with strings, lists of tokens or lists of these, perhaps one with ids (strings or integers).
 
 What becomes of a row's fields: `transforms.readers.fields`; null is refused. Position = number of the row within the split,
-from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Counted as read are the values,
-as Arrow holds them.
+from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Counted as read is the share of
+the file that its rows are.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,6 @@ def parquet_rows(source: ByteSource, settings: ReadSettings) -> Iterator[RawReco
         return
     positions = count()
     for batch in _batches(source, settings):
-        source.bytes_read += batch.nbytes
         names = batch.schema.names
         for row in zip(*map(_values, batch.columns), strict=True):
             yield RawRecord(next(positions), dict(zip(names, row, strict=True)))
@@ -120,10 +119,17 @@ def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBa
         groups = range(split.start, split.stop) if split.is_range else range(n_groups)
         # Rows that can't be read have their positions too.
         source.n_positions = sum(file.metadata.row_group(group).num_rows for group in groups)
+        n_rows = 0
         for group in groups:
-            yield from file.iter_batches(
+            for batch in file.iter_batches(
                 BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False
-            )
+            ):
+                yield batch
+                n_rows += batch.num_rows
+                source.bytes_read = split.identity.size * n_rows // file.metadata.num_rows
+                if source.sample_bytes is not None and source.bytes_read >= source.sample_bytes:
+                    source.is_cut = n_rows < source.n_positions
+                    return
 
 
 @contextmanager

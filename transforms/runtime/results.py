@@ -155,6 +155,16 @@ def stop_for_rejects(root: Root, parts: Sequence[ScratchPart], max_rate: float) 
     stop(root, lines, REFUSED)
 
 
+def stop_for_no_sentence(root: Root, n_sentences: int, n_skipped: int) -> None:
+    """IncompleteJobError if no input file has a sentence; those that a collection has already count too."""
+    if not n_sentences + n_skipped:
+        stop(
+            root,
+            ["no input file has a sentence, so there is nothing to embed: check the input"],
+            REFUSED,
+        )
+
+
 def _one_line(text: str) -> str:
     """A name or a reason among a message's lines: as it is, quoted where it would break one."""
     return text if text.isprintable() else repr(text)

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from io import BytesIO
-from posixpath import basename
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from elmo_store.format.texts import cut_bytes, hash_tokens
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
-from transforms.inputs.records import InDocument, id_within
+from transforms.inputs.records import InDocument, file_name, id_within
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages.plan import (
@@ -160,7 +159,7 @@ def _places(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tuple
 
 def sentence_id(own: str, source: str, number: int, within: int) -> str:
     """The record's own id, otherwise where it stands, ``FILE:NUMBER``; then ``:WITHIN``, its sentence, where that is not -1."""
-    return id_within(own or f"{basename(source)}:{number}", within)
+    return id_within(own or f"{file_name(source)}:{number}", within)
 
 
 def number_rejects(scratch: bytes, part: PartPlan) -> bytes:

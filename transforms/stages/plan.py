@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from posixpath import basename  # of a URL: the file's name in ids
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,21 @@ from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_ma
 from elmo_store.format.markers import M, PartRange, read_marker
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
-from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
+from transforms.inputs.records import (
+    InDocument,
+    ReadSettings,
+    ReadTask,
+    ScratchPart,
+    TaskResult,
+    file_name,
+)
 from transforms.runtime.owner import run_name
-from transforms.runtime.results import Outcome, stop_for_bad_files, stop_for_rejects
+from transforms.runtime.results import (
+    Outcome,
+    stop_for_bad_files,
+    stop_for_no_sentence,
+    stop_for_rejects,
+)
 from transforms.runtime.work import PLAN
 from transforms.stages.split import listed_tasks
 from transforms.stages.tokenise import marked_result
@@ -131,8 +142,8 @@ def document_of(
 ) -> tuple[str, int]:
     """A document's name and the number of a sentence in it; ``before``: of what went on into the range ("": the file)."""
     if stands.start < 0:
-        return before[0] or basename(source), before[1] + stands.number
-    return stands.name or f"{basename(source)}:{stands.start + position_offset}", stands.number
+        return before[0] or file_name(source), before[1] + stands.number
+    return stands.name or f"{file_name(source)}:{stands.start + position_offset}", stands.number
 
 
 def shard_tasks(
@@ -250,7 +261,7 @@ def plan_job(
     ``max_reject_rate``: the share of the records that are not blank whose refusal ends the job when it is exceeded.
     Yields `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks, and, if there are none too, `BEGUN`: an outcome to
     which theirs are added.
-    IncompleteJobError if input files can't be read, or too many records were refused.
+    IncompleteJobError if input files can't be read, none of them has a sentence, or too many records were refused.
     """
     yield TaggedOutput(BEGUN, Outcome())
     manifest = read_manifest(root)
@@ -258,6 +269,7 @@ def plan_job(
         return
     stop_for_bad_files(root)
     plan = corpus_plan(root, manifest, read)
+    stop_for_no_sentence(root, plan.counts.sentences, plan.n_skipped)
     stop_for_rejects(root, [part.scratch for part in plan.parts], max_reject_rate)
     manifest = replace(manifest, counts=plan.counts)
     identity = id_of_plan(manifest, plan)

@@ -8,7 +8,6 @@ A file that can't be read from its middle is one task, whatever its size. The li
 a part of the job's graph it would meet runners' limits.
 """
 
-import logging
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from msgspec.structs import replace
 from elmo_store.storage.json_values import decode_lines
 from elmo_store.storage.location import Location
 from elmo_store.storage.root import Root
+from transforms.inputs.archives import check_no_archive, has_archive_name
 from transforms.inputs.boundaries import UNITS
 from transforms.inputs.byte_source import UTF8
 from transforms.inputs.decompress import checked_compression, decompressed
@@ -63,7 +63,6 @@ TABLES = (
 )  # formats whose files begin, or end, with the names of their fields
 _IO_THREADS = 16
 StorageOptions = Mapping[str, Any] | None
-_log = logging.getLogger(__name__)
 
 
 def plan_splits(
@@ -97,6 +96,7 @@ def plan_splits(
     }
     plain = {file.index for file in files if auto and file.format in PLAIN_FORMATS}
     tables = {file.index for file in files if file.format in TABLES}
+    archives = {file.index for file in files if has_archive_name(file.url)}
 
     errors: dict[int, InputError] = {}
 
@@ -116,7 +116,7 @@ def plan_splits(
 
     if len(tables) > LOOKED_AT:
         tables = {kinds.index(kind) for kind in TABLES if kind in kinds}
-    looked_at = sorted(large | tables | (plain if len(plain) <= LOOKED_AT else set()))
+    looked_at = sorted(large | archives | tables | (plain if len(plain) <= LOOKED_AT else set()))
     with ThreadPoolExecutor(_IO_THREADS) as pool:
         found = dict(zip(looked_at, pool.map(pieces, looked_at), strict=True))
     if errors:
@@ -126,19 +126,6 @@ def plan_splits(
     for file in files:
         each = found.get(file.index, [file])
         splits += (replace(split, index=i) for i, split in enumerate(each, len(splits)))
-    # A wrong guess must be seen before it costs a day.
-    by_looks = sorted(
-        {
-            split.url
-            for split in splits
-            if auto and split.format == "lines" and known_format(split.url) != "lines"
-        }
-    )
-    if by_looks:
-        _log.warning(
-            f"{len(by_looks)} file(s) begin with tokenised sentences, one a line, such as {by_looks[0]}: read as lines "
-            "(--input-format text says otherwise)"
-        )
     return splits
 
 
@@ -161,6 +148,7 @@ def _looked_at(
     compression = checked_compression(file.url, head)
     in_utf8 = settings.encoding in UTF8
     text = _beginning(compression, head)
+    check_no_archive(file.url, text)
     in_text = text if in_utf8 else text.decode(settings.encoding, "replace").encode()
     if file.guessed and file.format in PLAIN_FORMATS:
         file = _by_its_looks(file, in_text, settings)
@@ -176,6 +164,10 @@ def _looked_at(
         check_table(file.url, file.format, in_text, settings)
     if file.format == "json" and not compression and in_utf8 and not is_array(head):
         file = replace(file, format="jsonl")
+    if file.format == "text" and range_bytes and not compression and in_utf8 and b"\n" not in head:
+        with input_errors(file.url):
+            head = filesystem.cat_file(path, start=0, end=settings.max_line_bytes + 1)
+        _check_line_ends(file.url, head, settings.max_line_bytes)
     # In CSV and JSON arrays, where a record begins is known only after reading all before it.
     if not 0 < range_bytes < size or compression or not in_utf8 or file.format not in UNITS:
         yield file
@@ -185,6 +177,16 @@ def _looked_at(
         file = replace(file, line_ends=line_ends_of(text) if ends == "auto" else ends)
     for start in range(0, size, range_bytes):
         yield replace(file, start=start, stop=min(start + range_bytes, size))
+
+
+def _check_line_ends(url: str, head: bytes, max_line_bytes: int) -> None:
+    """Raise InputError if running text begins with a line that no reader takes: it would read the whole file in vain."""
+    if len(head) > max_line_bytes and b"\n" not in head:
+        raise InputError(
+            url,
+            f"its first line is longer than {max_line_bytes:,} bytes: running text needs line ends; put each paragraph or "
+            "sentence on a line of its own, for example with fold --spaces",
+        )
 
 
 def _by_its_looks(file: Split, text: bytes, settings: ReadSettings) -> Split:

@@ -34,6 +34,7 @@ from transforms.inputs.records import (
     Record,
     ScratchPart,
     TaskResult,
+    stored_url,
     together,
 )
 from transforms.readers import open_split
@@ -129,7 +130,9 @@ def finish_task(
     if task_result(root, task, settings) is None:
         work = partial(tokenise_task, root, task, settings, storage_options)
         try:
-            result = retry(work, local="://" not in task.splits[0].url, transient=_is_transient)
+            result = retry(
+                work, local="://" not in stored_url(task.splits[0].url), transient=_is_transient
+            )
             counts: Counter[str] = Counter()
             for part in result.parts:
                 counts.update(tokens_read=part.n_tokens, records_rejected=part.n_rejected)

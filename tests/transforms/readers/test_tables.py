@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from elmo_store.storage.root import Root
 from tests.examples import examples
 from tests.transforms.reading import read_split, records, rejects, tokens, write
-from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
+from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary, range_bounds
 from transforms.inputs.records import (
     DamagedInputError,
     InputError,
@@ -329,6 +330,56 @@ def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int
         if 0 < cut < len(text):
             before = text[:cut].replace(b" ", b"").replace(b"\r", b"")
             assert before.endswith(b"\n" if unit == LINE else b"\n\n")
+
+
+@given(
+    text=st.text(alphabet="a. \n\r", max_size=120).map(str.encode),
+    unit=st.sampled_from([LINE, BLOCK, TEXT]),
+    step=st.integers(1, 7),
+    limit=st.integers(1, 9),
+    range_bytes=st.integers(1, 20),
+)
+def test_ranges_share_a_text_whose_lines_are_longer_than_they(
+    text: bytes, unit: str, step: int, limit: int, range_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transforms.inputs.boundaries.STEP", step)
+        patch.setattr("transforms.inputs.boundaries.LIMIT", limit)
+        patch.setattr("transforms.inputs.boundaries.LONGEST_LOOK", 0)
+        bounds = [
+            range_bounds(
+                lambda a, b: text[a:b], start, min(start + range_bytes, len(text)), len(text), unit
+            )
+            for start in range(0, len(text), range_bytes)
+        ]
+    assert b"".join(text[first:last] for first, last in bounds) == text
+
+
+@pytest.mark.parametrize("unit", [LINE, BLOCK, TEXT])
+@pytest.mark.parametrize("filling", [b"a", b"a ", b"word " * 30 + b"\n"])
+def test_a_unit_over_many_ranges_takes_linear_time_and_little_memory(
+    unit: str, filling: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kib = 1 << 10
+    size, n_fetched = 4096 * kib, 0
+    data = filling * (size // len(filling))
+
+    def fetch(start: int, stop: int) -> bytes:
+        nonlocal n_fetched
+        n_fetched += stop - start
+        return data[start:stop]
+
+    for name, value in (("STEP", 4 * kib), ("LIMIT", 64 * kib), ("LONGEST_LOOK", 256 * kib)):
+        monkeypatch.setattr(f"transforms.inputs.boundaries.{name}", value)
+    tracemalloc.start()
+    try:
+        for start in range(0, size, 64 * kib):
+            range_bounds(fetch, start, start + 64 * kib, size, unit)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert n_fetched < 12 * size
+    assert peak_bytes < 1024 * kib
 
 
 @pytest.mark.slow
