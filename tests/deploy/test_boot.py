@@ -1,5 +1,7 @@
 """What an engine starts as a worker connects to it before anything can kill it."""
 
+from typing import Any
+
 import pytest
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, endpoints_pb2
 from apache_beam.runners.worker import bundle_processor
@@ -54,7 +56,6 @@ def test_a_worker_of_other_versions_than_its_commands_says_both(
         bundle_processor, "BundleProcessor", bundle_processor.BundleProcessor
     )  # to have it back
     connect_first()
+    no_bundle: Any = (frozenset(), beam_fn_api_pb2.ProcessBundleDescriptor(), None, None)
     with pytest.raises(VersionsError):  # where its engine hears of it
-        bundle_processor.BundleProcessor(
-            frozenset(), beam_fn_api_pb2.ProcessBundleDescriptor(), None, None
-        )  # type: ignore[arg-type]
+        bundle_processor.BundleProcessor(*no_bundle)

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,13 +49,10 @@ def test_the_launchers_command_is_one_that_embed_parses(repo_dir: Path) -> None:
         "output": "gs://b/s",
     }
     ours = embed_options()
-    sample = {
-        name: values.get(name)
-        or str(
-            (parameter.get("enumOptions") or [{"value": ours[name].default or "auto"}])[0]["value"]
-        )  # type: ignore[index]
-        for name, parameter in parameters(repo_dir).items()
-    }
+    sample = {}
+    for name, parameter in parameters(repo_dir).items():
+        choices: Any = parameter.get("enumOptions") or [{"value": ours[name].default or "auto"}]
+        sample[name] = values.get(name) or str(choices[0]["value"])
     command = command_of([f"--{name}={value}" for name, value in sample.items()])
     parser, _ = build_parser({"embed"})
     args = parser.parse_args(command)

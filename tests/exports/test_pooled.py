@@ -115,11 +115,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Store:
 
 
 def mixed_rows(store: Store, number: int, name: str) -> npt.NDArray[np.float32]:
-    return ScalarMix(
-        gamma=WEIGHTS[name]["gamma"], **{k: v for k, v in WEIGHTS[name].items() if k != "gamma"}
-    )(  # type: ignore[arg-type]
-        states=store.sentence(number).read()
-    )
+    weights: Any = WEIGHTS[name]
+    return ScalarMix(**weights)(states=store.sentence(number).read())
 
 
 @pytest.mark.parametrize("pool", POOLS)

@@ -23,14 +23,14 @@ from transforms.text.tokenizers import get
 
 @pytest.mark.parametrize(("dtype", "start"), [("float16", "warm"), ("float32", "zero")])
 def test_the_bytes_are_those_of_a_store(
-    embed: Command, tiny_model: Path, tmp_path: Path, dtype: str, start: str
+    embed: Command, tiny_model: Path, tmp_path: Path, dtype: Any, start: Any
 ) -> None:
     assert embed(tmp_path / "store", "--dtype", dtype, "--start-state", start) == 0
     store = elmo_store.open(tmp_path / "store")
     there = [sentence for sentence in store if sentence.tokens]
     found = elmo_store.embed(
         [s.tokens for s in there], str(tiny_model), dtype=dtype, start_state=start
-    )  # type: ignore[arg-type]
+    )
     assert len(found) == len(there) > 40
     for mine, stored in zip(found, there, strict=True):
         assert mine.tokens == stored.tokens

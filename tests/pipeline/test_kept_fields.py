@@ -4,6 +4,7 @@ import json
 import tarfile
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import jsonschema
@@ -368,11 +369,9 @@ def test_a_webdataset_has_the_fields_beside_the_tokens(folder: Path, tmp_path: P
     )
     (path,) = (tmp_path / "out").glob("*.tar")
     with tarfile.open(path) as archive:
-        facts = [
-            json.load(archive.extractfile(name))
-            for name in archive.getnames()
-            if name.endswith(".json")
-        ]  # type: ignore[arg-type]
+        names = [name for name in archive.getnames() if name.endswith(".json")]
+        members: list[Any] = [archive.extractfile(name) for name in names]
+        facts = [json.load(member) for member in members]
     assert [fact["category"] for fact in facts] == ["x", "x", "y", "", None]
     assert facts[3]["info"] == {"n": None, "at": "2024-01-06T07:08:09+00:00"}
     assert facts[0] == {"sentence": 0, "id": "a:0", "tokens": ["One", "here", "."]} | FIRST | {

@@ -73,9 +73,9 @@ class Elmo(nn.Module):
         self._dropout = nn.Dropout(dropout)
         self._n = num_output_representations
         for k in range(num_output_representations):
-            self.add_module(
-                f"scalar_mix_{k}", Mix(int(module.num_layers), do_layer_norm, scalar_mix_parameters)
-            )  # type: ignore[arg-type]
+            n_layers = int(module.num_layers)  # type: ignore[arg-type]
+            mix = Mix(n_layers, do_layer_norm, scalar_mix_parameters)
+            self.add_module(f"scalar_mix_{k}", mix)
 
     def forward(self, ids: torch.Tensor) -> dict[str, Any]:
         output = self._elmo_lstm(ids)

@@ -363,12 +363,11 @@ def test_a_plan_goes_to_the_device_by_one_copy(
     x, outputs = torch.randn(100, tiny.options.projection_dim), []
     for _ in range(2):
         states: list[torch.Tensor] = []
-        direction.run(
-            plan,
-            x,
-            0,
-            lambda window, layers, states=states: states.extend(t.clone() for t in layers),
-        )  # type: ignore[misc]
+
+        def keep(_: object, layers: Any, states: list[torch.Tensor] = states) -> None:
+            states.extend(layer.clone() for layer in layers)
+
+        direction.run(plan, x, 0, keep)
         outputs.append(torch.cat([t.flatten() for t in states]))
     assert len(sent) == 3
     assert (sent[1] - sent[2]) % (

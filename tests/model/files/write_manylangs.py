@@ -8,6 +8,7 @@ the first that the (stateful) encoder sees. The state dicts are saved as torch d
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,10 +62,11 @@ def main() -> None:
         (FOLDER / f"{name}.dic").write_text("\n".join(lines) + "\n", encoding="utf-8")
         tables[name] = {token: number for number, token in enumerate(tokens)}
     torch.manual_seed(1)
+    sizes: Any = CONFIG["token_embedder"]
     embedders = [
-        EmbeddingLayer(CONFIG["token_embedder"][f"{n}_dim"], tables[n], fix_emb=False)
-        for n in ("word", "char")
-    ]  # type: ignore[index]
+        EmbeddingLayer(sizes[f"{name}_dim"], tables[name], fix_emb=False)
+        for name in ("word", "char")
+    ]
     model = Model(CONFIG, *embedders).eval()
     with torch.no_grad():
         for parameter in model.parameters():
