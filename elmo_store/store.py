@@ -60,8 +60,9 @@ class Store(StoreReader):
     def to_xarray(self, **options: Any) -> "xarray.Dataset":
         """The Zarr form as an xarray Dataset, nothing of its rows read yet; ``options`` are those of ``xarray.open_zarr``.
 
-        ``chunks={}`` makes dask arrays of whole shards. Of an int8 store ``data.states * data.scale`` are the states. StoreError
-        for a store without the Zarr form.
+        ``chunks={}`` and ``chunks="auto"`` make dask arrays of whole shards; of a dictionary, axes that are left out, or "auto",
+        are those of whole shards. Of an int8 store ``data.states * data.scale`` are the states. StoreError for a store
+        without the Zarr form.
         """
         if "zarr" not in self.manifest.forms:
             raise StoreError(
@@ -71,7 +72,25 @@ class Store(StoreReader):
 
         settings = {"chunks": None, "storage_options": self.root.storage_options} | options
         settings["storage_options"] = resolved_options(settings["storage_options"]) or None
+        settings["chunks"] = self._dask_chunks(settings["chunks"])
         return xarray.open_zarr(self.root.url(layout.ZARR), **settings)
+
+    def _dask_chunks(self, chunks: Any) -> Any:
+        """Return ``chunks`` of xarray.open_zarr, with whole shards where the choice is left to xarray.
+
+        xarray would take the inner chunks of shards, one state of 128 rows each, and "auto" fails for tokens.
+        """
+        if chunks == "auto":
+            chunks = {}
+        if not isinstance(chunks, Mapping):
+            return chunks
+        manifest = self.manifest
+        shard = {
+            "row": manifest.shard_rows,
+            "state": len(manifest.states),
+            "channel": manifest.channels,
+        }
+        return shard | {axis: size for axis, size in chunks.items() if size != "auto"}
 
     def verify(self) -> "VerifyReport":
         """Read every object of the store and compare it with its marker and manifest.

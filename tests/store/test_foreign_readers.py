@@ -275,3 +275,35 @@ def test_xarray_and_dask_of_an_int8_store(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         floats.sel(state="fwd2")[20:30].compute(), written.states[20:30, 3]
     )
+
+
+WHOLE = {"row": (32, 32, 6), "state": (5,), "channel": (8,)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ({}, WHOLE),
+        ("auto", WHOLE),
+        ({"row": "auto"}, WHOLE),
+        ({"row": 64}, WHOLE | {"row": (64, 6)}),
+        ({"row": -1, "state": "auto"}, WHOLE | {"row": (70,)}),
+    ],
+)
+def test_dask_reads_whole_shards(tmp_path: Path, dtype: str, chunks: Any, expected: Any) -> None:
+    written = make_store(
+        str(tmp_path / "store"),
+        lengths=(10,) * 7,
+        parts=(7,),
+        dtype=dtype,
+        shard_rows=32,
+        chunk_rows=8,
+    )
+    data = elmo_store.open(written.root.url()).to_xarray(chunks=chunks)
+    assert data.states.chunksizes == expected
+    assert data.token.chunksizes == {"row": expected["row"]}
+    if dtype == "int8":
+        assert data.scale.chunksizes == {axis: expected[axis] for axis in ("row", "state")}
+    states = data.states * data.scale if dtype == "int8" else data.states
+    np.testing.assert_array_equal(states.compute(), written.states)
