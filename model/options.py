@@ -5,16 +5,18 @@ Source: the options.json of the models of Peters et al. 2018 (arXiv:1802.05365),
 
 import json
 import math
-import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from elmo_store.errors import ShardCorruptError
 from elmo_store.format.typed import converted
-from model.errors import OptionsError
+from elmo_store.storage.data import regular_size
+from model.errors import ModelError, OptionsError
 
 DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
 MOST_OPTIONS_BYTES = 1 << 20  # of an options.json; Python's values take some twenty times as much
@@ -199,10 +201,21 @@ def read_options(path: str | Path) -> BiLMOptions:
     return options_in(read_json(path), path)
 
 
+def check_regular(path: str | Path, kind: type[ModelError]) -> None:
+    """Raise ``kind`` for a pipe or a device, before a library that opens the file by name waits or reads for ever.
+
+    A file that is missing or can't be opened is left to that library.
+    """
+    try:
+        with suppress(OSError):
+            regular_size(str(path))
+    except ShardCorruptError as error:
+        raise kind(str(error)) from error
+
+
 def read_json(path: str | Path) -> Any:
     """The content of a JSON file. OptionsError: it is none, or larger than options are."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise OptionsError(f"{path} is a pipe or a device: name a file")
+    check_regular(path, OptionsError)
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read(MOST_OPTIONS_BYTES + 1)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from model.errors import WeightsError
 from model.files.locate import replacing
-from model.options import DIRECTIONS, BiLMOptions
+from model.options import DIRECTIONS, BiLMOptions, check_regular
 
 
 def _cell(direction: int, layer: int) -> str:
@@ -106,6 +106,7 @@ def read(path: Path, options: BiLMOptions) -> dict[str, Tensor]:
 
     WeightsError: not HDF5, or a dataset is missing, of another shape, or not of floating point.
     """
+    check_regular(path, WeightsError)
     try:
         file = h5py.File(path, "r")
     except OSError as error:

@@ -22,7 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from model.errors import WeightsError
 from model.files.hdf5 import canonical, layout
-from model.options import BiLMOptions
+from model.options import BiLMOptions, check_regular
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES, _TRAILER_BYTES = 48, 5
@@ -58,6 +58,7 @@ def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
 
     WeightsError: damaged, or a tensor is missing, of another shape, or not float32.
     """
+    check_regular(index, WeightsError)
     try:
         entries = dict(_entries(index.read_bytes()))
     except (IndexError, ValueError, DecodeError) as error:
@@ -118,6 +119,7 @@ def _tensor(
         raise WeightsError(
             f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… are beside it, not 1"
         )
+    check_regular(paths[0], WeightsError)
     with paths[0].open("rb") as file:
         file.seek(min(entry.offset, paths[0].stat().st_size))
         data = file.read(entry.n_bytes)

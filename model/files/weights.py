@@ -24,7 +24,7 @@ from safetensors.torch import save
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, locate
-from model.options import BiLMOptions, options_in, read_options
+from model.options import BiLMOptions, check_regular, options_in, read_options
 
 _LEXICON = "lexicon"
 
@@ -202,6 +202,7 @@ def _read_safetensors(
         WeightsError: not a safetensors file, or a tensor not of floating point.
         OptionsError: options that are not a biLM's.
     """
+    check_regular(path, WeightsError)
     tensors: dict[str, torch.Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:

@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 import elmo_store
+from benchmarks.shared.texts import SHAPES
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import read_inputs
 from elmo_store.reading.collection import rejects_of
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
+from model.errors import ModelError
+from model.files import hdf5, tf_checkpoint
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
+from model.options import read_options
 from tests.store.support import make_store
 
 pytestmark = pytest.mark.timeout(60)
@@ -107,3 +113,21 @@ def test_no_operation_of_a_root_opens_a_pipe_or_a_device(
     with pytest.raises(StoreError, match="a is a pipe or a device"):
         ROOT_READS[operation](Root(tmp_path))
     assert not (tmp_path / "b").exists()
+
+
+MODEL_READS: dict[str, Callable[[Path], Any]] = {
+    "safetensors": BiLMWeights.load_safetensors,
+    "weights.hdf5": lambda path: hdf5.read(path, random_weights(SHAPES["tiny"]).options),
+    "model.ckpt.index": lambda path: tf_checkpoint.read(
+        path, random_weights(SHAPES["tiny"]).options
+    ),
+    "options.json": read_options,
+}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", MODEL_READS)
+def test_no_model_is_read_from_a_pipe_or_a_device(tmp_path: Path, name: str, kind: str) -> None:
+    put_in_place(tmp_path / name, kind)
+    with pytest.raises(ModelError, match=f"{name} is a pipe or a device"):
+        MODEL_READS[name](tmp_path / name)
