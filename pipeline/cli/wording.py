@@ -10,17 +10,18 @@ from collections.abc import Set
 _ARGUMENT = re.compile(r"`([a-z][a-z_]*)(?:=([^`\n]*))?`")
 
 
-def as_options(text: str, options: Set[str]) -> str:
+def as_options(text: str, options: Set[str] | None = None) -> str:
     """Return ``text`` with arguments in backticks as options: `overwrite=True` becomes --overwrite.
 
     Args:
         text: a message; what else it has in backticks, such as a command, stays as it is.
-        options: the options of the running command, such as "--overwrite". Other names stay.
+        options: the options of the running command, such as "--overwrite"; other names stay. None: every name is an option,
+            for a message of a job, which another command has started.
     """
 
     def option(match: re.Match[str]) -> str:
         name = "--" + match[1].replace("_", "-")
-        if name not in options:
+        if options is not None and name not in options:
             return match[0]
         if match[2] in (None, "True"):
             return name

@@ -108,7 +108,13 @@ def server(service: ExplorerService, token: str, listener: socket.socket) -> uvi
     """A server for that socket; ``run(sockets=[listener])`` serves until Ctrl-C."""
     port = listener.getsockname()[1]
     hosts = frozenset({f"{HOST}:{port}", f"localhost:{port}"})
+    # h11 bounds what it buffers of a request's head; httptools, which uvicorn prefers, does not.
     config = uvicorn.Config(
-        application(service, token, hosts), log_config=None, log_level="warning", access_log=False
+        application(service, token, hosts),
+        http="h11",
+        ws="none",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
     )
     return uvicorn.Server(config)

@@ -14,6 +14,7 @@ from elmo_store.format.layout import MANIFEST, SHARDS
 from elmo_store.format.markers import marked
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, quantity
+from pipeline.cli.wording import as_options
 from transforms.runtime.work import PLAN, PROBLEM, READ, START, STOPPED
 
 ENDED = ("complete", "failed", "stopped")
@@ -100,7 +101,7 @@ class ProgressReader:
         problem = noted(self._root, PROBLEM)
         if problem is not None:
             stage = "stopped" if problem.get("kind") == STOPPED else "failed"
-            return Snapshot(stage, problem=str(problem.get("message", "")))
+            return Snapshot(stage, problem=as_options(str(problem.get("message", ""))))
         start, plan = noted(self._root, START) or {}, noted(self._root, PLAN)
         return self._reading(start) if plan is None else self._computing(start, plan, manifest)
 

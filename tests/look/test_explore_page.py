@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,17 @@ def test_a_text_that_is_too_long_is_rejected_before_it_is_read(running: Running)
     with socket.create_connection((host, int(port)), 20) as connection:
         connection.sendall(head.encode() + b"a " * (server.BODY_BYTES // 2 + 1))
         assert connection.recv(1 << 10).startswith(b"HTTP/1.1 413 ")  # the rest is never sent
+    assert fetch(f"{running.url}/api/about", **{"X-Elmo-Token": running.token})[0] == 200
+
+
+def test_a_head_that_is_too_long_is_rejected(running: Running) -> None:
+    host, port = running.url.removeprefix("http://").split(":")
+    head = f"GET /api/search?q={'a' * (1 << 20)} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+    with socket.create_connection((host, int(port)), 20) as connection:
+        with suppress(ConnectionError):
+            connection.sendall(head.encode())
+        with suppress(ConnectionError):
+            assert connection.recv(1 << 10).startswith(b"HTTP/1.1 400 ")
     assert fetch(f"{running.url}/api/about", **{"X-Elmo-Token": running.token})[0] == 200
 
 

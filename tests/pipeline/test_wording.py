@@ -34,6 +34,7 @@ def test_arguments_in_backticks_become_options_of_the_command() -> None:
         ("a file called `dtype", "a file called `dtype"),
     ):
         assert as_options(message, options) == shown
+    assert as_options("mix to `dtype='float32'`") == "mix to --dtype float32"  # by a job
 
 
 @pytest.mark.slow
