@@ -150,6 +150,7 @@ def _text(error: BaseException) -> str:
     text = re.sub(
         r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1?…", str(error).partition("\n\nDebug source")[0]
     )
+    text = re.sub(r", url='[^']*'", "", text)  # aiohttp's: the message names the place already
     in_body = re.search(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", text, re.DOTALL)
     if match := in_body or re.search(
         r"Error performing \w+ (\S+) in \S+ - (.*)", text, re.DOTALL
