@@ -192,7 +192,7 @@ def say_inferred(source: Input) -> None:
     kinds = _inferred_kinds(source.splits)
     if not kinds:
         return
-    lines = ["The names of these files do not say their format (--input-format says otherwise):"]
+    lines = ["The names of these files do not say their format (change it with --input-format):"]
     for (pattern, input_format), files in list(kinds.items())[:GROUPS_SHOWN]:
         what = {"lines": "a tokenised sentence per line", "text": "running text"}[input_format]
         lines.append(

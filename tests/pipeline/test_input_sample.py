@@ -164,7 +164,7 @@ def test_formats_that_names_do_not_say_are_told_with_first_tokens(
     (folder / "b.txt.gz").write_bytes(gzip.compress(b"This is\tgood .\nSo is this .\n"))
     assert embed(tmp_path / "store", *AUTO, inputs=[f"{folder}/*"]) == Exit.COMPLETE
     assert capsys.readouterr().err.splitlines()[:4] == [
-        "The names of these files do not say their format (--input-format says otherwise):",
+        "The names of these files do not say their format (change it with --input-format):",
         "  1 file without an ending: read as a tokenised sentence per line (lines); README begins: "
         "Read | me | .",
         "  1 file *.txt.gz: read as a tokenised sentence per line (lines); b.txt.gz begins: "

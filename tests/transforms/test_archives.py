@@ -6,9 +6,12 @@ import io
 import lzma
 import os
 import tarfile
+import threading
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
@@ -16,6 +19,7 @@ import pytest
 import zstandard
 
 from tests.transforms.reading import read_split, tokens, write
+from tests.transforms.test_sources import QuietHandler
 from transforms.inputs.archives import check_no_archive
 from transforms.inputs.files import find_files, known_format
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, file_name
@@ -177,6 +181,23 @@ def test_storage_options_reach_the_storage_of_the_archive(
         ["one", "line"],
         ["two", "lines"],
     ]
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz"])
+def test_an_archive_on_a_web_server_without_ranges_is_read(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install '.[http]'")
+    data = zipped(FILES) if name == "x.zip" else gzip.compress(tarred(FILES))
+    write(tmp_path / name, data)
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"{name[2:5]}://deep/*::http://127.0.0.1:{server.server_port}/{name}"
+            assert read(url) == {"b.tok": [["three", "lines"]]}
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_what_tar_writes_of_a_folder_has_names_without_a_dot(tmp_path: Path) -> None:

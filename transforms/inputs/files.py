@@ -2,14 +2,16 @@
 
 import logging
 import os
+import shutil
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from glob import has_magic
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -72,8 +74,22 @@ def _archive(member: ArchivePath, storage_options: Mapping[str, Any] | None) -> 
         _name(filesystem, path),
         identity_of(filesystem.info(path)),
         storage_options or {},
-        lambda: filesystem.open(path, "rb", block_size=ARCHIVE_BLOCK_BYTES),
+        lambda: _open_archive_file(filesystem, path),
     )
+
+
+def _open_archive_file(filesystem: fsspec.AbstractFileSystem, path: str) -> IO[bytes]:
+    """Open an archive, which is read in many places: a copy on this machine if it is on a web server."""
+    if not is_read_whole(path):
+        opened: IO[bytes] = filesystem.open(path, "rb", block_size=ARCHIVE_BLOCK_BYTES)
+        return opened
+    with ExitStack() as on_error:
+        copied = on_error.enter_context(TemporaryFile())
+        with filesystem.open(path, "rb", block_size=0) as opened:
+            shutil.copyfileobj(opened, copied)
+        on_error.pop_all()
+    copied.seek(0)
+    return copied
 
 
 def is_chained(location: str) -> bool:
