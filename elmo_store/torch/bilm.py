@@ -107,7 +107,7 @@ def live_model(
     """The model of two files, or the one called ``model``; None without any. TypeError for two, and for options alone."""
     if options_file is not None and (weight_file is None or model is not None):
         raise TypeError(
-            f"options_file={options_file}: options are of a weight_file: give both, or model=… alone"
+            f"options_file={options_file}: options are of a weight_file: pass both, or model=… alone; a store is store=…"
         )
     if weight_file is not None and model is not None:
         raise TypeError(f"weight_file={weight_file} and model={model!r}: give one of them")

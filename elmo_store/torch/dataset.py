@@ -1,5 +1,6 @@
 """The sentences of a store as items of a map-style PyTorch dataset, and their padding."""
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -39,7 +40,7 @@ class SentenceDataset(Dataset[Item]):
 
     def __init__(
         self,
-        store: Readable | str,
+        store: Readable | str | os.PathLike[str],
         *,
         states: Sequence[str] | str | None = None,
         indices: Index | None = None,
@@ -90,13 +91,13 @@ class WantedColumns:
 
     def __init__(
         self,
-        store: Readable | str,
+        store: Readable | str | os.PathLike[str],
         states: Sequence[str] | str | None,
         text: bool,
         fields: Sequence[str] | str,
     ) -> None:
         """StoreError, StateNotFoundError for what the store does not have."""
-        self.store: Readable = open_store(store) if isinstance(store, str) else store
+        self.store: Readable = open_store(store) if isinstance(store, str | os.PathLike) else store
         self.text, self.fields = text, tuple(as_names(fields))
         for name in self.fields:
             if name not in self.store.fields:

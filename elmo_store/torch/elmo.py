@@ -14,6 +14,7 @@ from torch import nn
 from elmo_store.errors import StoreError
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
+from elmo_store.torch.allennlp import takes_elmo_calls
 from elmo_store.torch.bilm import BiLM, Inputs, live_model
 from elmo_store.torch.mix import ScalarMix
 
@@ -23,6 +24,8 @@ class Elmo(nn.Module):
 
     State dicts go both ways: the mixes have its names (`scalar_mix_K.scalar_parameters.J`, `scalar_mix_K.gamma`); its biLM's
     (`_elmo_lstm.…`) are passed over here, and are all that its module misses in one of ours (``strict=False``).
+
+    AllenNLP's own call, `Elmo(options_file, weight_file, 2)`, computes with the model of these files.
 
     Args:
         store: an open store with every state of its model (or a view of one), or its URL. None: all is computed.
@@ -42,9 +45,10 @@ class Elmo(nn.Module):
         StoreError: the store can't give what is asked for, and what to do.
     """
 
+    @takes_elmo_calls
     def __init__(
         self,
-        store: Readable | str | None = None,
+        store: Readable | str | os.PathLike[str] | None = None,
         num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
@@ -58,7 +62,9 @@ class Elmo(nn.Module):
         vocab_to_cache: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self.store: Readable | None = open_store(store) if isinstance(store, str) else store
+        self.store: Readable | None = (
+            open_store(store) if isinstance(store, str | os.PathLike) else store
+        )
         live = live_model(self.store, options_file, weight_file, model)
         if self.store is None and live is None:
             raise TypeError(

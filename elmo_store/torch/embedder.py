@@ -65,7 +65,7 @@ class ElmoEmbedder:
         weight_file: str | os.PathLike[str] | None = None,
         cuda_device: int = -1,
         *,
-        store: Readable | str | None = None,
+        store: Readable | str | os.PathLike[str] | None = None,
         model: str | None = None,
         start_state: Literal["zero", "warm"] = "zero",
     ) -> None:
@@ -80,7 +80,9 @@ class ElmoEmbedder:
         self.cuda_device = cuda_device
         if store is None and model is None and options_file is None and weight_file is None:
             options_file, weight_file = DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-        readable = open_store(store) if isinstance(store, str) else store
+        readable: Readable | None = (
+            open_store(store) if isinstance(store, str | os.PathLike) else store
+        )
         device = "cpu" if cuda_device < 0 else "cuda"
         live = live_model(
             readable, options_file, weight_file, model, start_state=start_state, device=device

@@ -9,6 +9,7 @@ from torch import nn
 
 from elmo_store.errors import WeightSetError
 from elmo_store.mixing.scalar_mix import EPSILON, check_mixable, chosen_weights
+from elmo_store.torch.allennlp import takes_scalar_mix_calls
 
 LayerNorm = Literal["none", "token", "batch"]
 
@@ -36,7 +37,8 @@ class ScalarMix(nn.Module):
     """ELMo = γ Σ_j s_j h_j with s = softmax(w); γ and w are learned. `elmo_store.ScalarMix` is the same in NumPy, fixed.
 
     Parameter names are AllenNLP's (`scalar_parameters.0` … `scalar_parameters.L`, `gamma`, each of shape [1]), so that state
-    dicts go both ways; `elmo-store mix` reads them too.
+    dicts go both ways; `elmo-store mix` reads them too. AllenNLP's own call, `ScalarMix(mixture_size, do_layer_norm,
+    initial_scalar_parameters, trainable)`, means the same here.
 
     Args:
         w: starting logits, one a layer; or
@@ -53,6 +55,7 @@ class ScalarMix(nn.Module):
         WeightSetError: none or several of w, s, n_layers, or what is not a weight.
     """
 
+    @takes_scalar_mix_calls
     def __init__(
         self,
         w: Sequence[float] | None = None,

@@ -73,7 +73,7 @@ class SentenceStream(IterableDataset[Item]):
 
     def __init__(
         self,
-        store: Readable | str,
+        store: Readable | str | os.PathLike[str],
         *,
         batch_sentences: int = 32,
         states: Sequence[str] | str | None = None,

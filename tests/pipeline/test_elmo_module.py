@@ -203,8 +203,55 @@ def test_it_is_made_as_theirs_is(
         {**files, "model": "default"},
     ]
     for wrong in wrongs:
-        with pytest.raises(TypeError, match="give"):
+        with pytest.raises(TypeError, match=r"give|pass both"):
             Elmo(**wrong)
+
+
+def test_allennlps_own_positional_call_loads_the_files(tmp_path: Path) -> None:
+    random_weights(TINY).save_hdf5(tmp_path)
+    options, weights = tmp_path / "options.json", str(tmp_path / "weights.hdf5")
+    new_elmo: Any = Elmo  # whose types are those of our own call
+    calls = [
+        new_elmo(str(options), weights, 2, dropout=0.0),
+        new_elmo(options, Path(weights), 2, False, False, 0.0),
+        new_elmo(str(options), weight_file=weights, num_output_representations=2, dropout=0.0),
+        new_elmo(str(options), weights, 2, False, False, 0.0, ["", *WORDS], False, None),
+    ]
+    by_name = Elmo(
+        options_file=options, weight_file=weights, num_output_representations=2, dropout=0.0
+    )
+    ids = batch_to_ids(SENTENCES[:2])
+    expected = by_name(ids)["elmo_representations"]
+    for elmo in calls:
+        found = elmo(ids)["elmo_representations"]
+        assert len(found) == 2
+        assert torch.equal(found[0], expected[0])
+    normed = new_elmo(str(options), weights, 1, False, True, 0.0, None, True, [0.0, 0.0, 1.0])
+    assert normed(ids)["elmo_representations"][0].shape[1] == ids.shape[1] + 2
+    assert normed.scalar_mix_0.layer_norm == "batch"
+    assert normed.scalar_mix_0.w.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_a_positional_call_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    new_elmo: Any = Elmo
+    with pytest.raises(TypeError, match="two values for the argument 'options_file'"):
+        new_elmo("options.json", "weights.hdf5", 2, options_file="options.json")
+    with pytest.raises(TypeError, match="10 positional arguments"):
+        new_elmo("options.json", "weights.hdf5", 2, False, False, 0.5, None, False, None, None)
+    with pytest.raises(TypeError, match="options are of a weight_file"):
+        new_elmo("options.json")
+    with pytest.raises(Exception, match=r"there is no file .*missing\.hdf5"):
+        new_elmo("options.json", str(tmp_path / "missing.hdf5"), 2)
+    with pytest.raises(TypeError, match=r"a store is store=…"):
+        ElmoEmbedder("out/store")
+
+
+def test_a_store_s_path_is_opened(stores: dict[bool, str]) -> None:
+    path = Path(stores[False])
+    expected = Elmo(stores[False], 1, dropout=0.0)([0])["elmo_representations"][0]
+    assert torch.equal(Elmo(path, 1, dropout=0.0)([0])["elmo_representations"][0], expected)
+    assert len(SentenceDataset(path)) == len(SENTENCES)
+    assert len(ElmoEmbedder(store=path).embed_batch(SENTENCES[:2])) == 2
 
 
 class Tagger(nn.Module):

@@ -1,10 +1,13 @@
 """The trainable scalar mix: its formula, its norms, and AllenNLP's names."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import elmo_store
+from elmo_store.errors import WeightSetError
 from elmo_store.torch import LayerNorm, ScalarMix, layers_of_states
 
 RNG = np.random.default_rng(5)
@@ -48,6 +51,25 @@ def test_names_and_shapes_are_allennlps() -> None:
         "scalar_parameters.1": (1,),
         "scalar_parameters.2": (1,),
     }
+
+
+def test_allennlps_own_call_makes_the_same_mix() -> None:
+    new_mix: Any = ScalarMix  # whose types are those of our own call
+    w = [0.5, -1.0, 2.0]
+    assert new_mix(3).w.tolist() == new_mix(mixture_size=3).w.tolist() == [0.0, 0.0, 0.0]
+    for mix in (
+        new_mix(3, True, w, False),
+        new_mix(3, do_layer_norm=True, initial_scalar_parameters=w, trainable=False),
+    ):
+        assert (mix.w.tolist(), mix.layer_norm) == (w, "batch")
+        assert not any(parameter.requires_grad for parameter in mix.parameters())
+    layers = layers_of_states(states(2, 6))
+    theirs = new_mix(3, False, w)(list(layers.unbind(2)))
+    torch.testing.assert_close(theirs, ScalarMix(w)(layers=layers))
+    with pytest.raises(WeightSetError, match="3 logits for a mix of 2 layers"):
+        new_mix(2, initial_scalar_parameters=w)
+    with pytest.raises(WeightSetError, match="a mix of 0 layers"):
+        new_mix(0)
 
 
 def test_token_norm_depends_on_the_token_alone() -> None:
