@@ -554,3 +554,15 @@ def test_a_report_that_was_begun_before_a_change_is_not_put(
     assert main(["report", str(name)]) == Exit.COMPLETE
     assert (name / "report.html").exists()
     assert not (name / "_lease").exists()
+
+
+def test_the_compact_command_names_what_may_still_hold_removed_sentences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, store = tmp_path / "all", elmo_store.open(make_store(str(tmp_path / "a")).root.url())
+    collect(name, [store])
+    shutil.copytree(store.url, name / layout.member("0" * 32))  # as a job that has yet to add it
+    capsys.readouterr()
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    said = capsys.readouterr().err
+    assert f"warning: this may hold removed sentences: {name / layout.member('0' * 32)}" in said

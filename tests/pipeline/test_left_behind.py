@@ -11,14 +11,16 @@ import pytest
 
 from elmo_store.storage import lease, process
 from elmo_store.storage.data import TEMPORARY_PREFIX
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import Process, scratch_folder, temporary_tag
 from elmo_store.storage.root import Root
 from model.files.weights import BiLMWeights
 from pipeline.jobs.output import clear, tidy
+from pipeline.jobs.run import left_summary
 from pipeline.main import main
 from tests.pipeline.killed_tidying import KILLED, end_a_job
 from tests.store.support import make_store
-from transforms.runtime.work import MODEL
+from transforms.runtime.work import MODEL, PLAN, SUMMARY
 from transforms.stages.embed import load_weights
 
 DEAD = Process(Process.here().machine, 2**22 + 1, "1").tag  # no process has this number
@@ -124,3 +126,14 @@ def test_overwriting_removes_the_folders_that_a_killed_one_left_empty(tmp_path: 
     (store / "of a user").mkdir()
     clear(Root(store))
     assert names(store) == {"elmo_store.json", "of a user"}
+
+
+def test_a_launcher_that_wakes_late_leaves_the_work_of_another_run_alone(tmp_path: Path) -> None:
+    root = make_store(str(tmp_path / "store")).root
+    root.put_json(SUMMARY, {"bytes": 1})
+    root.put(PLAN, b"of a run that has begun since")
+    with LeaseHolder.take(root, "another run"):
+        assert left_summary(root) == {"bytes": 1}
+        assert root.get(PLAN) == b"of a run that has begun since"
+    assert left_summary(root) == {"bytes": 1}
+    assert not (tmp_path / "store" / "_work").exists()
