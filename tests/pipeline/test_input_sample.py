@@ -246,7 +246,7 @@ def test_few_long_words_are_not_warned_of(
     ("name", "data"),
     [
         ("a.txt", b""), ("a.txt", b" \n\n \n"), ("a.tok", b""), ("a.jsonl", b""), ("a.json", b"[]"), ("a.csv", b"text\n"),
-        ("a.conllu", b"\n\n"), ("a.txt.gz", gzip.compress(b"")), ("a.parquet", encoded("parquet", 0)),
+        ("a.conllu", b"\n\n"), ("a.txt.gz", gzip.compress(b"", mtime=0)), ("a.parquet", encoded("parquet", 0)),
     ],
 )  # fmt: skip
 def test_an_input_without_a_sentence_is_refused_before_anything_is_written(
