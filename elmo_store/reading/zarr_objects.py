@@ -1,7 +1,6 @@
 """A store's Zarr form as zarr-python reads it: metadata by the manifest, chunks by the store's root."""
 
 import asyncio
-import errno
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.core.buffer.cpu import Buffer as CpuBuffer
 from zarr.storage import MemoryStore
 
+from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import zarr_shard
@@ -70,7 +70,7 @@ class _Objects(Store):
             with errors_name(self._root, rel, ()):  # a FileNotFoundError would be zeros, too
                 data = await asyncio.to_thread(self._read, rel, byte_range)
         except RuntimeError as error:  # a client's: no damage, as the codecs' are
-            raise OSError(errno.EIO, f"{self._root.url(rel)}: {error}") from error
+            raise StoreError(f"{self._root.url(rel)} can't be read: {error}") from error
         return prototype.buffer.from_bytes(data)
 
     async def get_ranges(

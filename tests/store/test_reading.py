@@ -18,9 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, ShardMissingError, StoreError
+from elmo_store.errors import (
+    AmbiguousIdError,
+    SentenceNotFoundError,
+    ShardCorruptError,
+    ShardMissingError,
+    StoreError,
+)
 from elmo_store.format import layout
 from elmo_store.reading import row_readers, sentences
+from elmo_store.storage.failures import is_transient
 from tests.examples import examples
 from tests.store.deep import all_faults
 from tests.store.support import LENGTHS, Written, make_store
@@ -230,6 +237,19 @@ def test_trouble_of_the_network_is_not_called_damage(
             read()
     monkeypatch.setattr(FailingFileSystem, "error", None)
     np.testing.assert_array_equal(store.read(), written.states)
+
+
+def test_a_client_that_is_broken_is_neither_damage_nor_retried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fsspec.register_implementation("failing", FailingFileSystem, clobber=True)
+    written = make_store(f"failing://{uuid4()}/store", compression="zstd")
+    store = elmo_store.open(written.root.url(), form="zarr")
+    monkeypatch.setattr(FailingFileSystem, "error", RuntimeError("Session is closed"))
+    with pytest.raises(StoreError, match="can't be read: Session is closed") as raised:
+        store.read()
+    assert not isinstance(raised.value, ShardCorruptError)
+    assert not is_transient(raised.value)
 
 
 def test_further_columns_and_objects_are_ignored(tmp_path: Path) -> None:
