@@ -1,8 +1,9 @@
 """Where our packages stand on `sys.path`: after the standard library, before all else. The one place that moves them there.
 
-``model``, ``transforms`` and ``pipeline`` are common names: PYTHONPATH or the working folder may well hold a ``model.py`` of the
-user's own. ``elmo_store`` is a name of ours, so the rest is started from here, by name. Installed, our packages lie in
-site-packages, where any package may have a module of the standard library's name: that library stays first.
+``model``, ``transforms`` and ``pipeline`` are common names, and it is we who take them: PYTHONPATH or the working folder may
+well hold a ``model.py`` of the user's own. ``elmo_store`` is a name of ours, so the rest is started from here, by name.
+Installed, our packages lie in site-packages, where any package may have a module of the standard library's name: that library
+stays first.
 """
 
 import importlib
@@ -42,12 +43,14 @@ def import_ours(module: str) -> Any:
     ImportError: the extra is not installed, or a module of the user's own was imported under the name of one of our packages.
     """
     for package in ROOMS:
-        imported = sys.modules.get(package)
-        if imported is not None and not str(
-            getattr(imported, "__file__", None) or OUR_FOLDER
-        ).startswith(OUR_FOLDER):
+        place = _place_of(package)
+        ours = Path(OUR_FOLDER, package).resolve()
+        if place is not None and not Path(place).resolve().is_relative_to(ours):
+            # We took these names, so we don't ask for another one first.
             raise ImportError(
-                f"{imported.__file__} was imported as {package}, the name of a package of elmo-store: rename it"
+                f"this process has imported {place} as {package}, a name that elmo-store takes for a package of its own, and "
+                "Python has one module of each name. Nothing needs to be renamed if the vectors are computed in another "
+                'process: run `elmo-store embed FILE --output STORE`, then read elmo_store.open("STORE") here.'
             )
     theirs = list(sys.path)
     sys.path[:] = _ordered(theirs)
@@ -58,6 +61,16 @@ def import_ours(module: str) -> Any:
         raise ImportError(f"embed needs {error.name}, which is not installed: {remedy}") from error
     finally:
         sys.path[:] = theirs
+
+
+def _place_of(package: str) -> str | None:
+    """Return the file of a module that was imported, or the folder of a package that has none; None if there is none."""
+    imported = sys.modules.get(package)
+    if imported is None:
+        return None
+    folders = list(getattr(imported, "__path__", []))  # of a folder without __init__.py
+    file = getattr(imported, "__file__", None)
+    return str(file or (folders[0] if folders else imported))
 
 
 def _ordered(path: Sequence[str]) -> list[str]:

@@ -153,16 +153,38 @@ print(elmo_store.embed(["Hello there ."], {str(tiny_model)!r})[0].read().shape, 
     assert done.stdout == "(3, 5, 16) False\n", done.stderr
 
 
-def test_a_module_of_the_users_under_our_name_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import types
+OWN_MODULES = {
+    "a module": ("model.py", "model"),
+    "a package": ("transforms/__init__.py", "transforms"),
+}
 
-    stray = types.ModuleType("model")
-    stray.__file__ = str(tmp_path / "model.py")
-    monkeypatch.setitem(sys.modules, "model", stray)
-    with pytest.raises(ImportError, match=r"model.py was imported as model.*rename it"):
-        elmo_store.embed(["a"])
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OWN_MODULES)
+def test_a_module_of_the_user_s_under_our_name_is_explained(tmp_path: Path, kind: str) -> None:
+    file, name = OWN_MODULES[kind]
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("theirs = True\n", encoding="utf-8")
+    code = f"""
+import {name}
+import elmo_store
+try:
+    elmo_store.embed(["a"])
+except ImportError as error:
+    print(error)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), OUR_FOLDER])}
+    environment.pop("PYTHONSAFEPATH", None)
+    process: dict[str, Any] = {"cwd": tmp_path, "env": environment, "text": True, "timeout": 60}
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, **process)
+
+    assert str((tmp_path / file).parent) in done.stdout, done.stderr
+    assert f"as {name}, a name that elmo-store takes for a package of its own" in done.stdout
+    assert "elmo-store embed" in done.stdout
+    # What the message offers works beside the same module.
+    command = [sys.executable, "-m", "elmo_store", "embed", "--help"]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, **process).returncode == 0
 
 
 def test_a_backport_beside_our_packages_is_not_taken_for_the_standard_library(
