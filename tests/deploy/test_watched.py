@@ -22,6 +22,7 @@ from elmo_store.storage.root import Root
 from pipeline.jobs.run import explain, left_summary
 from pipeline.progress.troubles import told
 from tests.clusters.processes import wait_until
+from tests.store.support import make_store
 from transforms.runtime.ended import WorkerEnd, introduce, put_end, read_ends
 from transforms.runtime.owner import owned
 from transforms.runtime.work import BROKEN_EXIT, READ, WATCHER
@@ -160,7 +161,7 @@ def end(root: Root) -> None:
 
 
 def test_a_death_in_a_jobs_last_seconds_is_there_for_the_launcher_to_tell(tmp_path: Path) -> None:
-    root = Root(tmp_path)
+    root = make_store(str(tmp_path / "store")).root  # which is complete by then
     acquire(root, Lease.of_this_process("run", local=False, patience_seconds=60))
     end(root)
     root.put(f"{READ}/00000.json", b"x")
