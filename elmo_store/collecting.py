@@ -49,7 +49,7 @@ COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 WITHOUT = "compacted_without"  # of a job: a hash of the runs of sentences that were removed
 _NAME = re.compile("[0-9a-f]{32}")  # of a member
 _SENTENCES_AT_ONCE = 1024  # that are compared together
-_TO_DECIDE = "rerun the `embed --into` that writes it and then `compact`, or delete that folder"
+_TO_DECIDE = "rerun the job that writes it and then `compact`, or delete that folder"
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS, _REMOTE_LOOK_SECONDS = (
     0.1,

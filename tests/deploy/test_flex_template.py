@@ -51,8 +51,10 @@ def test_the_launchers_command_is_one_that_embed_parses(repo_dir: Path) -> None:
     ours = embed_options()
     sample = {}
     for name, parameter in parameters(repo_dir).items():
-        choices: Any = parameter.get("enumOptions") or [{"value": ours[name].default or "auto"}]
-        sample[name] = values.get(name) or str(choices[0]["value"])
+        sample[name] = values.get(name, "")
+        if not sample[name]:
+            choices: Any = parameter.get("enumOptions")
+            sample[name] = str(choices[0]["value"] if choices else ours[name].default or "auto")
     command = command_of([f"--{name}={value}" for name, value in sample.items()])
     parser, _ = build_parser({"embed"})
     args = parser.parse_args(command)

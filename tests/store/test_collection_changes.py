@@ -419,5 +419,5 @@ def test_compact_says_which_member_of_a_job_it_kept(tmp_path: Path) -> None:
     member = name / layout.member(collecting.name_of(store.url))
     (line,) = collecting.compact(Root(name)).undecided
     assert str(member) in line
-    assert "rerun the `embed --into` that writes it" in line
+    assert "rerun the job that writes it" in line
     assert (member / layout.MANIFEST).exists()
