@@ -173,10 +173,16 @@ class Bench:
 
 
 def tree_of(folder: Path) -> Tree:
-    """Everything in ``folder``; of a file of JSON each field apart."""
+    """Return everything in ``folder``; of a file of JSON each field apart.
+
+    Members of a collection are called by their place in its newest version, because `compact`
+    gives them new names in each attempt.
+    """
     tree = {}
+    places = _places_of_members(folder)
     for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
+        parts = path.relative_to(folder).parts
+        name = "/".join(places.get(part, part) for part in parts)
         if path.is_symlink() or not path.is_file():
             tree[name] = str(path.readlink()) if path.is_symlink() else "folder"
             continue
@@ -193,6 +199,16 @@ def tree_of(folder: Path) -> Tree:
             else {f"{name}?{k}": v for k, v in _fields(value)}
         )
     return tree
+
+
+def _places_of_members(folder: Path) -> dict[str, str]:
+    """Return the name of each member of the newest version → its place there; {} without one."""
+    versions = sorted(folder.glob("out/versions/*.json"))
+    if not versions:
+        return {}
+    members = json.loads(versions[-1].read_bytes())["members"]
+    # Letters, since numbers in names are left out where two trees are compared.
+    return {member["name"]: f"member-{chr(ord('a') + i)}" for i, member in enumerate(members)}
 
 
 def _fields(value: object, prefix: str = "") -> list[tuple[str, str]]:

@@ -83,7 +83,7 @@ WRITTEN = {
     "export to a folder": ("export {store} --format safetensors --output {}", False),
     "collect": ("collect {} {store}", False),
     "models convert": ("models convert random-small {}", False),
-    "train": ("train text --options default --output {}", False),
+    "train": ("train text.txt --options default --output {}", False),
 }
 
 
@@ -99,7 +99,8 @@ def test_a_file_where_a_folder_goes_and_the_reverse(
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("file").write_text("kept", encoding="utf-8")
-    Path("text").write_text("a bank of the river\n" * 500, encoding="utf-8")
+    for name in ("text", "text.txt"):
+        Path(name).write_text("a bank of the river\n" * 500, encoding="utf-8")
     Path("w.json").write_text('{"w": [1, 2, 3], "gamma": 1}', encoding="utf-8")
     before = sorted(path.name for path in tmp_path.rglob("*"))
     arguments, is_file = WRITTEN[command]

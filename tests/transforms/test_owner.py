@@ -297,7 +297,8 @@ def test_every_operation_of_a_worker_s_root_is_retried(
     operations: dict[str, Callable[[], Any]] = {
         "put": lambda: root.put("b", b"x"),
         "put_new": lambda: root.put_new("c", b"x"),
-        "get": lambda: root.get_many(["a"]),
+        "get": lambda: root.get("a"),
+        "get_many": lambda: root.get_many(["a"]),
         "tails": lambda: root.get_tails({"a": 1}),
         "ranges": lambda: root.read_ranges([Range("a", 0, memoryview(bytearray(3)))]),
         "crc32c": lambda: root.crc32c("a"),
