@@ -13,25 +13,30 @@ from typing import TYPE_CHECKING, Any
 from elmo_store import errors
 
 if TYPE_CHECKING:
-    from elmo_store.embedded import EmbeddedSentence, embed
+    from elmo_store.embedded import embed
     from elmo_store.mixing.scalar_mix import ScalarMix
-    from elmo_store.reading.joined import concat
-    from elmo_store.reading.rows import Batch, Readable, Sentence
-    from elmo_store.store import Collection, Store, open
+    from elmo_store.reading.sentence import Batch, Sentence
+    from elmo_store.store import Store, concat, open
 
     __version__: str
 
 __all__ = [
-    "Batch", "Collection", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "concat", "embed",
-    "errors", "open",
-]  # fmt: skip
+    "Batch",
+    "ScalarMix",
+    "Sentence",
+    "Store",
+    "__version__",
+    "concat",
+    "embed",
+    "errors",
+    "open",
+]
 
 _HOMES = {
-    "embedded": ("EmbeddedSentence", "embed"),
+    "embedded": ("embed",),
     "mixing.scalar_mix": ("ScalarMix",),
-    "reading.joined": ("concat",),
-    "reading.rows": ("Batch", "Readable", "Sentence"),
-    "store": ("Collection", "Store", "open"),
+    "reading.sentence": ("Batch", "Sentence"),
+    "store": ("Store", "concat", "open"),
 }
 
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -35,15 +35,19 @@ from elmo_store.format.texts import hash_texts
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.format.words import WordLimit
 from elmo_store.forms.shards import shard_objects
-from elmo_store.reading.collection import CollectionReader, rejects_in, rejects_of
-from elmo_store.reading.rows import Int64
+from elmo_store.reading.rejects import rejects_in, rejects_of
+from elmo_store.reading.runs import Int64
 from elmo_store.reading.store import StoreReader
+from elmo_store.reading.view import View
 from elmo_store.storage.filesystems import kind_of
 from elmo_store.storage.lease import LEASES, WAIT_SECONDS, LeaseHolder, described, read_lease
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 from elmo_store.writer import begun, write_store
+
+if TYPE_CHECKING:
+    from elmo_store.store import Store
 
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 WITHOUT = "compacted_without"  # of a job: a hash of the runs of sentences that were removed
@@ -61,7 +65,7 @@ _LEFT_OUT = (f"{layout.WORK}/", "report.html", layout.MANIFEST)
 
 def collect(
     url: str | os.PathLike[str],
-    stores: Sequence[StoreReader],
+    stores: Sequence["Store"],
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Version:
@@ -80,19 +84,14 @@ def collect(
     newest = check_collection(root)
     like = newest.store if newest else stores[0].manifest
     sources = {}
-    for store in stores:
-        if (
-            not store.manifest.complete
-            or len(store.held()) != 1
-            or store.held()[0].store is not store
-        ):
+    for view in (store._view for store in stores):
+        store = view.whole_store
+        if store is None or not store.manifest.complete:
             raise StoreError(
-                f"{store.url} is not a complete store: collect stores that are complete, one by one"
+                f"{view.url} is not a complete store: collect stores that are complete, one by one"
             )
-        check_apart(
-            Location("collection", str(root), storage_options),
-            [Location("store", store.url, store.root.storage_options)],
-        )
+        collection = Location("collection", str(root), storage_options)
+        check_apart(collection, view.locations())
         versions.check_agrees(str(root), like, store.url, store.manifest)
         checksums = store.manifest.checksums
         assert checksums is not None  # of a complete store
@@ -136,7 +135,7 @@ def changing(root: Root) -> Iterator[LeaseHolder]:
         yield holder
 
 
-def put_beside(store: StoreReader, rel: str, data: bytes) -> None:
+def put_beside(view: View, rel: str, data: bytes) -> None:
     """Put an object about a store, or about all members of a collection, into its folder, under its lease.
 
     What shows sentences must not come back after they are removed, so nothing is put if the collection has changed since.
@@ -145,15 +144,17 @@ def put_beside(store: StoreReader, rel: str, data: bytes) -> None:
         LeaseHeldError: as `collect`.
         StoreReplacedError: another store took its place, or the collection has a newer version.
     """
-    root = Root(store.url, store.root.storage_options)
+    assert view.root is not None  # of what was opened
+    root = Root(view.url, view.root.storage_options)
     with changing(root) as holder:
-        if isinstance(store, CollectionReader):
+        if view.version is not None:
             newest = check_collection(root)
-            if newest is None or newest.number != store.version.number:
+            if newest is None or newest.number != view.version.number:
                 raise StoreReplacedError(
-                    f"{root} has changed since version {store.version.number} was read: run the same command again"
+                    f"{root} has changed since version {view.version.number} was read: "
+                    "run the same command again"
                 )
-        store.root.confirm(now=True)
+        view.root.confirm(now=True)
         root.sweep(name=rel)  # what a killed command left
         holder.writable().put(rel, data)
 
@@ -219,9 +220,8 @@ def add(root: Root, name: str, source: str, *, compared_with: int | None = None)
 
 def _without_known(root: Root, newest: Version, version: Version) -> Version:
     """Return ``version``, whose last member is new, without that member's sentences that ``newest`` has too."""
-    form = version.store.forms[0]
-    known = CollectionReader(root, newest, newest.store.forms[0])
-    store = CollectionReader(root, version, form)
+    known = View.of_version(root, newest, newest.store.forms[0])
+    store = View.of_version(root, version, version.store.forms[0])
     repeated: list[int] = []
     for first in range(known.n_sentences, store.n_sentences, _SENTENCES_AT_ONCE):
         numbers = range(first, min(first + _SENTENCES_AT_ONCE, store.n_sentences))
@@ -239,9 +239,7 @@ def _without_known(root: Root, newest: Version, version: Version) -> Version:
     return _without(version, store, np.array(repeated, np.int64), version.number, "embed")
 
 
-def known_sentences(
-    store: CollectionReader, ids: Sequence[str], tokens: Sequence[Sequence[str]]
-) -> list[bool]:
+def known_sentences(store: View, ids: Sequence[str], tokens: Sequence[Sequence[str]]) -> list[bool]:
     """Return, for each sentence, whether a collection has it: by its own id, otherwise by its tokens.
 
     Args:
@@ -305,7 +303,7 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
     _existing(root)  # no lease where there is no collection
     with changing(root) as holder:
         newest = _existing(root)
-        store = CollectionReader(root, newest, newest.store.forms[0])
+        store = View.of_version(root, newest, newest.store.forms[0])
         matches = store.find_ids(ids) if ids else []
         numbers = np.unique(np.array([number for own in matches for number in own], np.int64))
         missing = sum(not own for own in matches)
@@ -315,20 +313,18 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
         return versions.publish(holder, version), len(numbers), missing
 
 
-def _without(
-    version: Version, store: CollectionReader, numbers: Int64, number: int, change: Change
-) -> Version:
+def _without(version: Version, store: View, numbers: Int64, number: int, change: Change) -> Version:
     """Return the ``number``-th version: ``version``, which ``store`` reads, without these of its sentences."""
     members = _with_removed(version, store, numbers)
     counts = versions.added(version.store.sizes, _counts_of(store, numbers), -1)
     return versions.made(number, change, version.store, members, counts)
 
 
-def _with_removed(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
+def _with_removed(version: Version, store: View, numbers: Int64) -> list[Member]:
     """The members, with these sentences of the collection removed too."""
     runs, spans = store.runs, store.spans(numbers)
-    run, sentences = runs.own(numbers)
-    rows = spans[:, 0] - runs.rows[run] + runs.own_rows[run]
+    run, sentences = runs.locate(numbers)
+    rows = spans[:, 0] - store.row_runs.shifts[run]
     members = []
     for number, member in enumerate(version.members):
         own = runs.store_of[run] == number
@@ -363,7 +359,7 @@ def _joined(runs: Sequence[Removed]) -> list[Removed]:
     return joined
 
 
-def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
+def _counts_of(store: View, numbers: Int64) -> Counts:
     """What these sentences of a store or collection add to its counts; parts and shards are 0."""
     tokens = cut = rejected = 0
     limit = WordLimit.of(store.manifest.model.options)
@@ -375,7 +371,9 @@ def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
     if store.manifest.sizes.rejected:
         wanted = set(numbers.tolist())
         rejected = sum(
-            reject["sentence"] in wanted for held in store.held() for reject in rejects_of(held)
+            reject["sentence"] in wanted
+            for member in store.opened_stores()
+            for reject in rejects_of(member)
         )
     return Counts(len(numbers), tokens, int((spans[:, 1] - spans[:, 0]).sum()), rejected, cut, 0, 0)
 
@@ -484,20 +482,20 @@ def _rewritten(
             return name, _completed(member_root(holder.writable(), name))
     name = name_of(member.name, removed, holder.run)
     target = member_root(holder.writable(), name)
-    source = CollectionReader(
-        holder.root, versions.with_members(newest, [member]), newest.store.forms[0]
-    )
-    (held,) = source.held()
+    kept = versions.with_members(newest, [member])
+    source = View.of_version(holder.root, kept, newest.store.forms[0])
+    (opened,) = source.opened_stores()
+    whole = View.of_store(opened.store)
     gone = np.concatenate([np.arange(*run.span) for run in member.removed])
-    like = held.store.manifest
-    counts = versions.added(like.sizes, _counts_of(held.store, gone), -1)
+    like = opened.store.manifest
+    counts = versions.added(like.sizes, _counts_of(whole, gone), -1)
     begin = begun(like, counts, job=dict(like.job) | job)
-    write_store(target, begin, source, source, _rejects_without(source, held.store, gone))
+    write_store(target, begin, source, _rejects_without(source, opened.store, gone))
     return name, _completed(target)
 
 
 def _rejects_without(
-    source: CollectionReader, member: StoreReader, gone: Int64
+    source: View, member: StoreReader, gone: Int64
 ) -> Callable[[range], list[dict[str, Any]]]:
     """Return a function that gives refused records of neighbours in ``source``, without the text of removed sentences.
 

@@ -4,54 +4,107 @@ The work is done by ``model.engine.loaded``, imported by name when it is asked f
 compute.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
-import numpy.typing as npt
+import numpy as np
+import pyarrow as pa
 
+from elmo_store.errors import StateNotFoundError, StoreError
+from elmo_store.format.fields import KeptField
+from elmo_store.format.numbers import Array
 from elmo_store.format.texts import text_fault, token_fault
-from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.own_packages import import_ours
+from elmo_store.reading.index import Index, as_names, resolve_numbers
+from elmo_store.reading.sentence import Sentence
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import Span
 
-Array = npt.NDArray[Any]
 MODELS_AT_HAND = 2
 
 
-@dataclass(frozen=True)
-class EmbeddedSentence:
-    """A sentence and its states, as a store's `Sentence` gives them.
+class ComputedSentences:
+    """Sentences that were computed in memory, as `Sentence` reads them; see `SentenceSource`."""
 
-    Attributes:
-        tokens: its n tokens.
-        states: names of the 2L+1 states.
-        rows: [n, 2L+1, p] in the dtype asked for.
-    """
+    is_int8 = False
 
-    tokens: tuple[str, ...]
-    states: tuple[str, ...]
-    rows: Array = field(repr=False, compare=False)
+    def __init__(
+        self, sentences: Sequence[tuple[str, ...]], states: tuple[str, ...], rows: Sequence[Array]
+    ) -> None:
+        """Keep sentences and their rows.
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+        Args:
+            sentences: the tokens of each.
+            states: names of the 2L+1 states.
+            rows: of each sentence [n_tokens, 2L+1, p].
+        """
+        self.url = "memory"
+        self.states = states
+        self.fields: dict[str, KeptField] = {}
+        self._tokens, self._rows = sentences, rows
+        self._edges = [0, *accumulate(map(len, rows))]
 
-    def __getitem__(self, state: str) -> Array:
-        """One state: [n, p]. KeyError, naming the states there are."""
-        return self.read((state,))[:, 0]
+    def sentences(self) -> list[Sentence]:
+        """Return the sentences, numbered from 0."""
+        return [Sentence(self, number, span) for number, span in enumerate(pairwise(self._edges))]
 
-    def read(self, states: Sequence[str] | str | None = None) -> Array:
-        """The named states, all by default: [n, len(states), p]."""
-        names = self.states if states is None else (states,) if isinstance(states, str) else states
+    @property
+    def all_places(self) -> range:
+        """The indices of all states."""
+        return range(len(self.states))
+
+    def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
+        """Return the indices of the named states. StateNotFoundError."""
+        if states is None:
+            return self.all_places
+        names = as_names(states)
         for name in names:
             if name not in self.states:
-                raise KeyError(f"no state {name!r}: there are {', '.join(self.states)}")
-        return self.rows[:, [self.states.index(name) for name in names]]
+                known = ", ".join(self.states)
+                raise StateNotFoundError(f"there is no state {name!r}: there are {known}")
+        return [self.states.index(name) for name in names]
 
-    def layers(self) -> Array:
-        """The L+1 layers that a scalar mix weighs: [n, L+1, 2p]; layer 0 is [x; x]."""
-        return layers_of_states(self.rows)
+    def records(self, numbers: Index) -> list[SentenceRecord]:
+        """Return tokens and rows of each sentence; it has no id and no file."""
+        chosen = resolve_numbers(numbers, len(self._rows), "sentence", self.url)
+        return [
+            SentenceRecord(
+                index=number,
+                id="",
+                source="",
+                position=number,
+                first_row=self._edges[number],
+                n_rows=len(self._rows[number]),
+                tokens=self._tokens[number],
+            )
+            for number in map(int, chosen)
+        ]
+
+    def table(self, numbers: Index, columns: Sequence[str]) -> pa.Table:
+        """Raise StoreError: what is computed in memory has no columns."""
+        raise StoreError(f"a sentence in memory has no {columns[0]}: embed a corpus into a store")
+
+    def inner_span(self, span: Span) -> Span:
+        """Return the span: there are no rows of BOS and EOS."""
+        return span
+
+    def map_span(self, states: Sequence[int], first: int, stop: int) -> None:
+        """Return None: nothing is mapped."""
+
+    def read_span(
+        self, states: Sequence[int], first: int, stop: int, raw: bool = False, copy: bool = True
+    ) -> Array:
+        """Return the rows of one sentence: [rows, len(states), p]; without ``copy`` read-only."""
+        if first == stop:  # several sentences may begin here
+            return np.empty((0, len(states), self._rows[0].shape[2]), self._rows[0].dtype)
+        number = bisect_right(self._edges, first) - 1
+        first_row = self._edges[number]
+        rows = self._rows[number][first - first_row : stop - first_row, list(states)]
+        rows.flags.writeable = copy
+        return rows
 
 
 def embed(
@@ -63,7 +116,7 @@ def embed(
     start_state: Literal["warm", "zero"] = "warm",
     tokenizer: str = "ptb",
     device: str = "auto",
-) -> list[EmbeddedSentence]:
+) -> list[Sentence]:
     """The states of every token of ``sentences``: the same bytes as in a store that is made with the same settings.
 
     The model is loaded once and kept for the next call.
@@ -91,10 +144,8 @@ def embed(
         raise ValueError(f"dtype is {dtype!r}; known are float16 and float32")
     tokens = [tokenised(sentence, tokenizer) for sentence in sentences]
     loaded = loaded_model(model, precision=precision, start_state=start_state, device=device)
-    return [
-        EmbeddedSentence(*sentence)
-        for sentence in zip(tokens, repeat(loaded.states), loaded.embed(tokens, dtype))
-    ]
+    rows = loaded.embed(tokens, dtype)
+    return ComputedSentences(tokens, loaded.states, rows).sentences()
 
 
 @lru_cache(MODELS_AT_HAND)

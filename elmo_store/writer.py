@@ -11,13 +11,12 @@ store will have: whoever goes on after this run writes the same store, or is ref
 written over, so a late put of it changes nothing, whatever versions of libraries wrote it.
 """
 
-import hashlib
 import json
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,9 +53,9 @@ from elmo_store.format.texts import hash_texts
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.mixing.scalar_mix import mix_rows
-from elmo_store.reading.rows import Readable, text_of_rows
+from elmo_store.reading.sentence import read_rows
 from elmo_store.reading.sentences import encode_index, encode_part, index_fault
-from elmo_store.reading.store import Held, StoreReader
+from elmo_store.reading.view import StoreInView, View, text_of_rows
 from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
@@ -140,42 +139,43 @@ class ViewSettings:
 
 
 def write_view(
-    view: Readable,
-    numbers: Sequence[int],
-    store: StoreReader,
+    view: View,
     url: str | os.PathLike[str],
     settings: ViewSettings,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[Root, Manifest]:
-    """Write what ``view`` holds as a complete store at ``url``, in this process; returns that store's root and manifest.
+    """Write what a view holds as a complete store, in this process.
 
-    ``numbers``: of the view's sentences in ``store``; they name the new store's input. Rejects are not copied: the sentences of
-    refused records stay, without tokens. What an interrupted call with the same view and settings wrote is kept, if it is as its
-    markers say.
+    Rejects are not copied: the sentences of rejected records stay, without tokens. What an
+    interrupted call with the same view and settings wrote is kept, if it is as its markers say.
+
+    Args:
+        view: what is written.
+        url: where to.
+        settings: of the new store.
+        storage_options: what the URL's filesystem takes.
+
+    Returns:
+        The new store's root and manifest.
 
     Raises:
-        StoreError: something else stands at ``url``.
+        StoreError: something else is at ``url``.
         LeaseHeldError: another run writes there.
-        OverlapError: it overlaps ``store``.
+        OverlapError: it overlaps a store that the view reads.
     """
-    source = store.root
-    check_apart(
-        Location("output", os.fspath(url), storage_options),
-        [Location("store", str(source), source.storage_options)],
-    )
+    check_apart(Location("output", os.fspath(url), storage_options), view.locations())
     root = Root(url, storage_options)
-    manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs_of(store)))
+    manifest = _manifest_of(view, settings)
     _is_interrupted(root, manifest)
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         resumed = _is_interrupted(root, manifest)  # another one may have written since
-        return root, write_store(holder.writable(), manifest, view, store, resumed=resumed)
+        return root, write_store(holder.writable(), manifest, view, resumed=resumed)
 
 
 def write_store(
     root: Root,
     manifest: Manifest,
-    view: Readable,
-    store: StoreReader,
+    view: View,
     rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
     *,
     resumed: bool = False,
@@ -186,14 +186,14 @@ def write_store(
         root: where to, owned by the run that holds the lease.
         manifest: the incomplete manifest.
         view: what is written.
-        store: that ``view`` is of, or the same; the start state is its.
         rejects_of: sentences → their refused records.
         resumed: an interrupted run has put this manifest; what it finished is kept.
     """
     if not resumed:
         write_manifest(root, manifest, create=True)
-    root.create(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
-    root.create(layout.INPUTS, encode_inputs(inputs_of(store)))
+    start_state = view.opened_stores()[0].store.root.get(layout.START_STATE)
+    root.create(layout.START_STATE, start_state)
+    root.create(layout.INPUTS, encode_inputs(inputs_of(view)))
     for rel, data in zarr_form.metadata(manifest).items():
         root.create(rel, data)
 
@@ -201,7 +201,7 @@ def write_store(
         return finished(root, kind, number) if resumed else None
 
     tables = done(IdsMarker, 0) or write_ids(root, view, create=True)
-    more = more_columns(store)
+    more = more_columns(view)
     parts = [
         done(PartGroupMarker, group)
         or write_part_group(root, manifest, view, group, more, rejects_of, create=True)
@@ -237,14 +237,15 @@ def begun(like: Manifest, counts: Counts, **changes: Any) -> Manifest:
     )
 
 
-def inputs_of(store: StoreReader) -> list[dict[str, Any]]:
-    """The files that a store, or all members of a collection, came from."""
-    return [file for held in store.held() for file in read_inputs(held.store.root)]
+def inputs_of(view: View) -> list[dict[str, Any]]:
+    """Return the input files that the stores of a view came from, those of each store once."""
+    roots = {member.store.url: member.store.root for member in view.opened_stores()}
+    return [file for root in roots.values() for file in read_inputs(root)]
 
 
-def more_columns(store: StoreReader) -> list[str]:
-    """Columns of sentences beside those that every store has."""
-    return [name for name in store.columns if name not in layout.SENTENCES_SCHEMA.names]
+def more_columns(view: View) -> list[str]:
+    """Return the columns of the sentence table beside those that every store has."""
+    return [name for name in view.columns if name not in layout.SENTENCES_SCHEMA.names]
 
 
 def _is_interrupted(root: Root, manifest: Manifest) -> bool:
@@ -271,26 +272,23 @@ def _is_interrupted(root: Root, manifest: Manifest) -> bool:
     return True
 
 
-def _manifest_of(
-    view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings, n_files: int
-) -> Manifest:
-    """The manifest of what `write_view` writes, incomplete."""
-    forms = None if settings.store_forms is None else tuple(settings.store_forms)
+def _manifest_of(view: View, settings: ViewSettings) -> Manifest:
+    """Return the manifest of what `write_view` writes, incomplete."""
     asked = {
-        "shard_rows": settings.shard_rows, "dtype": settings.dtype, "forms": forms,
-        "compression": settings.compression, "checksum": settings.inner_checksum,
-    }  # fmt: skip
-    changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    what: dict[str, Any] = {
-        "of": like.input.fingerprint,
-        "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers),
+        "shard_rows": settings.shard_rows,
+        "dtype": settings.dtype,
+        "forms": None if settings.store_forms is None else tuple(settings.store_forms),
+        "compression": settings.compression,
+        "checksum": settings.inner_checksum,
     }
-    if like.checksums is not None:  # vectors that were computed elsewhere may differ in last bits
-        what["checksums"] = asdict(like.checksums)
-    fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
+    changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     counts = Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, 0, 0)
-    job = {"selected_from": like.input.fingerprint, "input": fingerprint}
-    return begun(like, counts, input=InputInfo(fingerprint, n_files), job=job, **changes)
+    # The fingerprint is of the stores' contents too: vectors that were computed elsewhere may
+    # differ in their last bits.
+    selected_from = view.stores[0].manifest.input.fingerprint
+    job = {"selected_from": selected_from, "input": view.fingerprint}
+    inputs = InputInfo(view.fingerprint, len(inputs_of(view)))
+    return begun(view.manifest, counts, input=inputs, job=job, **changes)
 
 
 def n_part_groups(manifest: Manifest) -> int:
@@ -301,7 +299,7 @@ def n_part_groups(manifest: Manifest) -> int:
 def write_part_group(
     root: Root,
     manifest: Manifest,
-    view: Readable,
+    view: View,
     group: int,
     more: Sequence[str],
     rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
@@ -339,12 +337,12 @@ def write_part_group(
     return write_marker(root, marker, create=create)
 
 
-def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
+def _sentences(view: View, numbers: range, more: Sequence[str]) -> pa.Table:
     table = view.table(numbers, [*layout.SENTENCES_SCHEMA.names, *more]).combine_chunks()
     return table.cast(pa.schema([*layout.SENTENCES_SCHEMA, *(table.field(name) for name in more)]))
 
 
-def write_ids(root: Root, view: Readable, *, create: bool = False) -> IdsMarker:
+def write_ids(root: Root, view: View, *, create: bool = False) -> IdsMarker:
     """Write all tables of the ids and texts of the view's sentences, and their marker. ``create``: as of `put_objects`."""
     bits, numbers = layout.id_bits(view.n_sentences), np.arange(view.n_sentences, dtype=np.int64)
     blocks = (
@@ -362,44 +360,55 @@ def write_ids(root: Root, view: Readable, *, create: bool = False) -> IdsMarker:
 
 
 def write_kept_ids(
-    root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str
+    root: Root, view: View, run: int, tables: range, bits: int, plan: str
 ) -> IdsMarker:
-    """Write some of 2^``bits`` id and text tables of a collection, from its members' own, and their marker, the ``run``-th."""
+    """Write some of the id and text tables of a view, from the tables of its stores.
+
+    Args:
+        root: where to.
+        view: whose sentences they are.
+        run: the number of their marker.
+        tables: which of the 2^``bits`` tables.
+        bits: see `layout.id_bits`.
+        plan: the id of the plan that they depend on.
+    """
+    members = view.opened_stores()
     kept = (
-        _kept_keys(store, tables, bits, path_of) for path_of in (layout.id_table, layout.text_table)
+        _kept_keys(members, tables, bits, path_of)
+        for path_of in (layout.id_table, layout.text_table)
     )
     records, stamps = put_objects(root, ids.encode_lookups(kept, bits, tables))
     return write_marker(root, IdsMarker(run, tables.start, len(tables), records, plan, stamps))
 
 
 def _kept_keys(
-    store: StoreReader, tables: range, bits: int, path_of: Callable[[int], str]
+    members: Sequence[StoreInView], tables: range, bits: int, path_of: Callable[[int], str]
 ) -> ids.Keys:
-    """Those of a collection's sentences whose hashes are of these tables."""
-    keys = [_kept_of_member(held, tables, bits, path_of) for held in store.held()]
+    """Return the hashes [n, 2] of these tables, and the numbers [n] of their sentences in a view."""
+    keys = [_kept_of_store(member, tables, bits, path_of) for member in members]
     pairs, numbers = (np.concatenate(column) for column in zip(*keys, strict=True))
     return pairs, numbers
 
 
-def _kept_of_member(
-    held: Held, tables: range, bits: int, path_of: Callable[[int], str]
+def _kept_of_store(
+    member: StoreInView, tables: range, bits: int, path_of: Callable[[int], str]
 ) -> ids.Keys:
-    n_sentences = held.store.manifest.sizes.sentences
-    reader, finer = (
-        ids.HashTables(held.store.root, n_sentences, path_of),
-        layout.id_bits(n_sentences) - bits,
-    )
+    """Return `_kept_keys` of one store, whose own tables are finer or coarser."""
+    n_sentences = member.store.n_sentences
+    reader = ids.HashTables(member.store.root, n_sentences, path_of)
+    finer = layout.id_bits(n_sentences) - bits
     if finer >= 0:
-        own = range(tables.start << finer, tables.stop << finer)
+        own_tables = range(tables.start << finer, tables.stop << finer)
     else:
-        own = range(tables.start >> -finer, ((tables.stop - 1) >> -finer) + 1)
+        own_tables = range(tables.start >> -finer, ((tables.stop - 1) >> -finer) + 1)
     high, low, sentences = (
-        np.concatenate(column) for column in zip(*map(reader.read, own), strict=True)
+        np.concatenate(column) for column in zip(*map(reader.read, own_tables), strict=True)
     )
-    numbers = held.numbers_of(sentences)
-    table_of = ids.tables_of(high, bits)
-    kept = (numbers >= 0) & (table_of >= tables.start) & (table_of < tables.stop)
-    return np.stack([high, low], axis=1)[kept], numbers[kept]
+    found, numbers = member.occurrences(sentences)
+    table_of = ids.tables_of(high[found], bits)
+    kept = (table_of >= tables.start) & (table_of < tables.stop)
+    pairs = np.stack([high, low], axis=1)[found]
+    return pairs[kept], numbers[kept]
 
 
 def copy_marked(
@@ -441,12 +450,12 @@ class RowText:
         return len(self.index) - 2 * boundaries * int((self.index == 0).sum())
 
 
-def row_text(view: Readable, manifest: Manifest, shard: int) -> RowText:
+def row_text(view: View, manifest: Manifest, shard: int) -> RowText:
     """What a store of the view's rows says about those of a shard."""
     return RowText(shard, *text_of_rows(view, *manifest.shard_range(shard)))
 
 
-def stored_rows(view: Readable, manifest: Manifest, shard: int) -> Array | Int8Rows:
+def stored_rows(view: View, manifest: Manifest, shard: int) -> Array | Int8Rows:
     """The rows of a shard as its store holds them: mixed, if that holds mixes of the view's states.
 
     What is int8 in both stays so, bit by bit. ValueError for a number that float16 can't hold (it ends at 65,504).
@@ -459,15 +468,15 @@ def stored_rows(view: Readable, manifest: Manifest, shard: int) -> Array | Int8R
             "float32" if manifest.is_int8 else manifest.dtype
         )  # what is quantised is mixed in float32
         return mix_rows(
-            view.read(rows=rows), mix.weight_sets, layer_norm=mix.layer_norm, dtype=dtype
+            read_rows(view, rows=rows), mix.weight_sets, layer_norm=mix.layer_norm, dtype=dtype
         )
     if manifest.is_int8:
         return (
-            view.read_raw(manifest.states, rows)
+            read_rows(view, manifest.states, rows, raw=True)
             if view.is_int8
-            else view.read(manifest.states, rows)
+            else read_rows(view, manifest.states, rows)
         )
-    rows_read = view.read(manifest.states, rows)
+    rows_read = read_rows(view, manifest.states, rows)
     with np.errstate(over="ignore"):  # reported below, with its place
         numbers = rows_read.astype(manifest.dtype, copy=False)
     if (

@@ -33,7 +33,7 @@ class LabelledSentences(Dataset[dict[str, Any]]):
     def __init__(self, url: str, field: str) -> None:
         try:
             self.store = elmo_store.open(url)
-            columns = self.store.sentences(columns=["n_tokens", "tokens", field])
+            columns = self.store.table(["n_tokens", "tokens", field])
         except elmo_store.errors.StoreError as error:
             raise SystemExit(str(error)) from None
         lengths, labels = columns["n_tokens"].to_pylist(), columns[field].to_pylist()

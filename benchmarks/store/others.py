@@ -78,7 +78,7 @@ def _opened(url: str, folder: Path, obstore: int) -> stores.Store:
             root.put(rel, source.get(rel))
     store = stores.open(url, form="zarr")
     print(
-        f"{CLIENTS[obstore]}: {type(store.root.filesystem).__module__}"
+        f"{CLIENTS[obstore]}: {type(store._view.stores[0].root.filesystem).__module__}"
     )  # opened now, while the variable stands
     return store
 
@@ -130,6 +130,6 @@ def _encoding(store: stores.Store, states: Any) -> tuple[float, ...]:
         "many": lambda: store.read_sentences(numbers),
     }
     taken = in_turns(works, CLIENT_ROUNDS)
-    size = sum(store.root.size(rel) or 0 for rel in objects) / store.n_tokens
-    read = int(np.diff(store.spans(numbers)).sum())
+    size = sum(store._view.stores[0].root.size(rel) or 0 for rel in objects) / store.n_tokens
+    read = int(np.diff(store._view.spans(numbers)).sum())
     return size, n / taken["encode"], store.n_tokens / taken["scan"], read / taken["many"]

@@ -139,12 +139,12 @@ def of_lance(folder: Path, rows: Any, starts: Any) -> Reader:
     return Reader(lambda number: read([number]), read, scan)
 
 
-def mapped_rows(folder: Path, store: stores.Readable) -> tuple[Any, Any]:
+def mapped_rows(folder: Path, store: stores.Store) -> tuple[Any, Any]:
     """The store's rows and starts, each as one mapped file."""
     paths = [folder / f"{what}-{store.n_rows}x{store.channels}.npy" for what in ("rows", "starts")]
     if not paths[0].exists():
         np.save(paths[0], np.concatenate([batch.states for batch in store.batches(1024)]))
-        np.save(paths[1], np.append(store.spans(range(len(store)))[:, 0], store.n_rows))
+        np.save(paths[1], np.append(store._view.spans(range(len(store)))[:, 0], store.n_rows))
     rows, starts = (np.load(path, mmap_mode="r").view(np.ndarray) for path in paths)
     return rows, starts
 
@@ -263,7 +263,7 @@ class Sentences(Dataset[Any]):
 def arrow_sentences(folder: Path, store: stores.Store, rows: Any, starts: Any) -> Sentences:
     """Sentences and their tokens of Hugging Face datasets."""
     table = arrow_rows(
-        folder, rows, starts, tokens=store.sentences(columns=["tokens"])["tokens"]
+        folder, rows, starts, tokens=store.table(["tokens"])["tokens"]
     ).with_format("numpy")
     return Sentences(
         lambda number: table[number]["states"].reshape(-1, *rows.shape[1:])
@@ -297,14 +297,10 @@ def loader(folder: Path) -> None:
             store = stores.open(folder / "loaded")
         else:
             collect(str(folder / "together"), made)
-            store = (
-                stores.open(folder / "together")
-                .slice(0, n_stores * LOADED)
-                .write(folder / "loaded")
-            )
-        store.texts(
-            range(0, len(store), 64)
-        )  # what is read once stays in memory, also of workers that are forked
+            together = stores.open(folder / "together")
+            store = together[: n_stores * LOADED].write(folder / "loaded")
+        # What is read once stays in memory, also of workers that are forked.
+        store._view.texts(range(0, len(store), 64))
         data = {"text": SentenceDataset(store), "none": SentenceDataset(store, text=False)} | others
         for workers in (0, 2):
             taken = in_turns(

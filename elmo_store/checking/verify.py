@@ -28,6 +28,7 @@ from elmo_store.format.markers import (
     stamped_objects,
 )
 from elmo_store.reading.store import StoreReader
+from elmo_store.reading.view import View
 from elmo_store.storage.data import comparable, is_of_parts
 
 FAULTS_SHOWN = 10
@@ -72,12 +73,12 @@ class VerifyReport:
 
 
 def verify(
-    store: StoreReader, *, quick: bool = False, progress: Callable[[int], None] | None = None
+    view: View, *, quick: bool = False, progress: Callable[[int], None] | None = None
 ) -> VerifyReport:
     """Check all of a complete store, or of each member of a collection.
 
     Args:
-        store: an open store.
+        view: what was opened.
         quick: read markers and what the manifest names (metadata, start state, inputs, table of parts), and compare the size
             and the stamp (the ETag; on a disk the time of the last change) of every other object with those of one listing.
             An object with another stamp is read; but where the stamps of all objects differ, as in a copy of a store, only
@@ -87,14 +88,15 @@ def verify(
 
     StoreReplacedError if another store takes this one's place meanwhile.
     """
-    if not store.manifest.complete:
+    if not view.manifest.complete:
         raise StoreError(
-            f"{store.url} is not complete: run its job again to continue it, then verify it"
+            f"{view.url} is not complete: run its job again to continue it, then verify it"
         )
     unopened: list[StoreError] = []
+    members = view.opened_stores(unopened)
     reports = [
-        _Check(held.store, progress or (lambda _: None), quick).run()
-        for held in store.held(unopened)
+        _Check(member.store, progress or (lambda _: None), quick).run()
+        for member in {member.store.url: member for member in members}.values()
     ]
     summed = ("shards", "objects", "bytes", "sentences", "read", "by_size")
     sums = {name: sum(getattr(report, name) for report in reports) for name in summed}

@@ -25,8 +25,9 @@ import pyarrow as pa
 
 from elmo_store.exports.work import Block, Work
 from elmo_store.format.manifest import own_sha256
+from elmo_store.format.numbers import Array
 from elmo_store.forms.zarr_shard import bytes_of
-from elmo_store.reading.rows import Array, Int64
+from elmo_store.reading.runs import Int64
 from elmo_store.storage.json_values import encoded_json
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show

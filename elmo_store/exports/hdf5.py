@@ -14,9 +14,9 @@ import numpy as np
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.work import Work
-from elmo_store.reading.rows import Array
+from elmo_store.format.numbers import Array
 from elmo_store.reading.sentences import SentenceRecord
-from elmo_store.reading.store import StoreReader
+from elmo_store.reading.view import View, all_records
 from elmo_store.storage.local_disk import check_room
 
 # The number is what follows the last ":" or "/", in at most 18 digits without a zero before them: ``bc/cctv/00`` names none.
@@ -74,14 +74,14 @@ def write_all_layers(work: Work, paths: Sequence[str], sentences: range) -> None
         write_sentences(file, items, index=False)
 
 
-def keys_of(store: StoreReader, format: str) -> list[str]:
+def keys_of(store: View, format: str) -> list[str]:
     """The dataset's name of each sentence, of its document and number there, "/" between groups.
 
     StoreError for ids that do not say which sentence of which document each is.
     """
     keys = []
     documents: defaultdict[str, set[int]] = defaultdict(set)
-    for record in (sentence.record for sentence in store.sentences()):
+    for record in all_records(store):
         match = NUMBERED.fullmatch(record.id)
         if match is None:
             raise StoreError(

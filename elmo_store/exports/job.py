@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmo_store.errors import StoreError, StoreIncompleteError
 from elmo_store.exports.formats import Format, Settings, settled
@@ -15,12 +15,15 @@ from elmo_store.extras import missing_package
 from elmo_store.format.layout import WORK
 from elmo_store.format.manifest import own_sha256
 from elmo_store.mixing.weights import read_weight_sets
-from elmo_store.reading.store import StoreReader
+from elmo_store.reading.view import View
 from elmo_store.storage import lease
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
+
+if TYPE_CHECKING:
+    from elmo_store.store import Store
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ Workers = Callable[[Sequence[FileTask], Callable[[], None]], None]
 
 
 def export(
-    store: StoreReader,
+    store: "Store",
     output: str | os.PathLike[str],
     format: str,
     *,
@@ -101,8 +104,8 @@ def export(
         raise StoreIncompleteError(
             f"{store.url} is not complete: rerun its job to resume it, then export it"
         )
-    read = Location("store", store.url, store.root.storage_options)
-    check_apart(Location("output", os.fspath(output), storage_options), [read])
+    view = store._view
+    check_apart(Location("output", os.fspath(output), storage_options), view.locations())
     workers: Workers | None = settings.pop("workers", None)
     chosen = settled(
         Settings(format, **settings), mixed=store.manifest.kind == "mix", dtype=str(store.dtype)
@@ -112,10 +115,10 @@ def export(
             chosen.weights, storage_options if "://" in chosen.weights else None
         )
         chosen = replace(chosen, weights=weights)
-    vectors = vectors_of(store, chosen)
+    vectors = vectors_of(view, chosen)
     _writer(chosen.form)  # a package that is missing is told before anything is written
     place = Place(output, storage_options, chosen.form)
-    work = Work(store, vectors, chosen, place.name, on_progress)
+    work = Work(view, vectors, chosen, place.name, on_progress)
     names = list(work.files)
     counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
     about = {"store_sha256": own_sha256(store.manifest.to_json()), **asdict(chosen), **counts}
@@ -130,7 +133,7 @@ def export(
     return Report(tuple(names), left_out=dict(work.left_out), **counts)
 
 
-def make_file(task: FileTask, store: StoreReader) -> None:
+def make_file(task: FileTask, store: View) -> None:
     """Make a file of the store, and leave it where the run takes it. LeaseLostError if another run has the output."""
     lease.check(task.scratch, task.run)  # before hours of work
     work = Work(store, vectors_of(store, task.settings), task.settings)
@@ -154,8 +157,8 @@ def _have_made(work: Work, workers: Workers, writing: Writing) -> None:
         for made in scratch.list(f"{WORK}/{writing.run}.made"):
             task = uncounted.pop(made.partition(".made/")[2], None)
             if task is not None and task.sentences:
-                first, last = work.store[task.sentences[0]], work.store[task.sentences[-1]]
-                work.on_progress(last.span[1] - first.first_row)
+                first_row = work.store.span(task.sentences[0])[0]
+                work.on_progress(work.store.span(task.sentences[-1])[1] - first_row)
 
     workers(list(tasks.values()), count)
     count()

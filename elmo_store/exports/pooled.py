@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from elmo_store.errors import StoreError
 from elmo_store.exports.work import Work
 from elmo_store.format.fields import SENTENCE
-from elmo_store.reading.rows import Array, Int64
+from elmo_store.format.numbers import Array
+from elmo_store.reading.runs import Int64
 
 GROUP_UNITS = 4096  # in a row group, at most
 

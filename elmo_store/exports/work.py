@@ -16,12 +16,14 @@ import pyarrow as pa
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import POOLED, Settings
 from elmo_store.format import layout
+from elmo_store.format.numbers import Array
 from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
 from elmo_store.mixing.weights import check_layers
-from elmo_store.reading.rows import Array, Batch, Int64
+from elmo_store.reading.runs import Int64
 from elmo_store.reading.scan import read_ahead
+from elmo_store.reading.sentence import Batch, read_batches
 from elmo_store.reading.sentences import SentenceRecord
-from elmo_store.reading.store import StoreReader
+from elmo_store.reading.view import View
 
 BLOCK_BYTES = (
     1 << 22
@@ -44,7 +46,7 @@ class Vectors:
         return len(self.names) == 1
 
 
-def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
+def vectors_of(store: View, settings: Settings) -> Vectors:
     """The vectors that ``settings`` ask for. StoreError for those that store or format can't have."""
     mixed, form = store.manifest.kind == "mix", settings.form
     vectors = _of_mixes(store, settings) if mixed else _of_states(store, settings)
@@ -63,7 +65,7 @@ def vectors_of(store: StoreReader, settings: Settings) -> Vectors:
     return vectors
 
 
-def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
+def _of_mixes(store: View, settings: Settings) -> Vectors:
     if settings.format == "tfhub":
         raise StoreError(
             f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from"
@@ -75,7 +77,7 @@ def _of_mixes(store: StoreReader, settings: Settings) -> Vectors:
     return Vectors(store.states, store.channels, store.states, lambda states: states)
 
 
-def _of_states(store: StoreReader, settings: Settings) -> Vectors:
+def _of_states(store: View, settings: Settings) -> Vectors:
     states, width = store.states, 2 * store.channels
     if settings.layers == "top":
         return _top_layer(store)
@@ -104,7 +106,7 @@ def _of_states(store: StoreReader, settings: Settings) -> Vectors:
     )
 
 
-def _top_layer(store: StoreReader) -> Vectors:
+def _top_layer(store: View) -> Vectors:
     """Layer L of the model alone, which a store may have without the others (`embed --states`)."""
     last = store.manifest.model.options["lstm"]["n_layers"]
     reads = (f"fwd{last}", f"bwd{last}")
@@ -147,7 +149,7 @@ class Block:
 class Work:
     """One export."""
 
-    store: StoreReader  # what is exported
+    store: View  # what is exported
     vectors: Vectors  # of each token
     settings: Settings  # with their defaults
     output: str = ""  # name of the file, or how the files' names begin; of a folder without meaning
@@ -187,11 +189,11 @@ class Work:
             rows *= max(1, store.n_rows // max(1, store.n_sentences))
         edges = [0]
         while edges[-1] < store.n_sentences:
-            row = store[edges[-1]].first_row + rows
+            row = store.span(edges[-1])[0] + rows
             edge = (
                 store.n_sentences
                 if row >= store.n_rows
-                else max(edges[-1] + 1, store.sentence_at(row).index)
+                else max(edges[-1] + 1, store.sentence_at(row))
             )
             edges.append(self._next_document(edge) if self.settings.per == "document" else edge)
         ranges = [range(first, stop) for first, stop in pairwise(edges)] or [range(0)]
@@ -242,9 +244,7 @@ class Work:
 
         usual = max(1, store.n_rows // max(1, store.n_sentences))
         n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
-        batches = store.batches(
-            n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False
-        )
+        batches = read_batches(store, sentences, n, vectors.reads, boundaries=False)
         for _, made in read_ahead(block, batches, 1):
             yield made
             self.on_progress(int(made.offsets[-1]))

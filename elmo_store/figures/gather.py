@@ -18,8 +18,8 @@ from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.words import WordLimit
-from elmo_store.reading.rows import text_of_rows
-from elmo_store.reading.store import Held, StoreReader
+from elmo_store.reading.sentence import read_rows
+from elmo_store.reading.view import StoreInView, View, text_of_rows
 from elmo_store.storage.data import Range
 from elmo_store.storage.parquet_files import read_table
 
@@ -28,7 +28,7 @@ EXAMPLES = 3  # of records refused for a reason
 REJECT_BYTES = 1 << 20  # of each of so many parts' refused records
 BLOCKS = 24  # blocks of rows whose vectors are read …
 BLOCK_ROWS = 512  # … of so many rows
-Part = tuple[Held, int]
+Part = tuple[StoreInView, int]
 
 
 @dataclass(frozen=True)
@@ -83,29 +83,33 @@ def evenly(n: int, most: int) -> list[int]:
     return numbers
 
 
-def gather(store: StoreReader) -> StoreFigures:
+def gather(view: View) -> StoreFigures:
     """All figures of a store. Errors as those of reading it."""
-    held, manifest = store.held(), store.manifest
-    parts = [(one, part) for one in held for part in range(one.store.manifest.sizes.parts)]
+    manifest = view.manifest
+    parts = [
+        (member, part)
+        for member in view.opened_stores()
+        for part in range(member.store.manifest.sizes.parts)
+    ]
     parts = [parts[i] for i in evenly(len(parts), PARTS)]
     counts, examples = refused(parts if manifest.sizes.rejected else [])
     return StoreFigures(
-        url=str(store.root),
+        url=view.url,
         manifest=manifest,
         text=text_figures(part_tables(parts), WordLimit.of(manifest.model.options)),
         n_parts_read=len(parts),
         refused=counts,
         refused_examples=examples,
-        vectors=sample_vectors(store),
+        vectors=sample_vectors(view),
     )
 
 
 def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:
     """The tokens of parts, one after the other; those of sentences that are removed are left out."""
     columns = pa.schema([layout.SENTENCES_SCHEMA.field(name) for name in ("sentence", "tokens")])
-    for held, part in parts:
-        table = read_table(held.store.root, layout.sentences_part(part), columns)
-        kept = held.numbers_of(table["sentence"].to_numpy()) >= 0
+    for member, part in parts:
+        table = read_table(member.store.root, layout.sentences_part(part), columns)
+        kept = member.numbers_of(table["sentence"].to_numpy()) >= 0
         yield (table if kept.all() else table.filter(pa.array(kept))).select(["tokens"])
 
 
@@ -113,8 +117,8 @@ def refused(parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, list[tuple
     """Counts and examples of `StoreFigures`, from the first MiB of each part's; those of sentences that are removed left out."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[tuple[str, str]]] = {}
-    for held, part in parts:
-        root = held.store.root
+    for member, part in parts:
+        root = member.store.root
         size = root.size(layout.rejects_part(part))
         if size is None:
             continue  # a part without any
@@ -125,7 +129,7 @@ def refused(parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, list[tuple
                 record = json.loads(line)
             except ValueError:
                 continue  # the end of the file, or a line that was cut at the MiB
-            if held.numbers_of(np.array([int(record.get("sentence", 0))]))[0] < 0:
+            if member.numbers_of(np.array([int(record.get("sentence", 0))]))[0] < 0:
                 continue
             reason = str(record.get("reason", ""))
             counts[reason] += 1
@@ -139,14 +143,14 @@ def refused(parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, list[tuple
     return dict(counts.most_common()), examples
 
 
-def sample_vectors(store: StoreReader, blocks: int = BLOCKS) -> VectorSample:
+def sample_vectors(store: View, blocks: int = BLOCKS) -> VectorSample:
     """Evenly spaced blocks of rows, each the rows of whole inner chunks, with all their states."""
     starts = [block * BLOCK_ROWS for block in evenly(-(-store.n_rows // BLOCK_ROWS), blocks)]
     spans = [(start, min(start + BLOCK_ROWS, store.n_rows)) for start in starts] or [(0, 0)]
     texts = [text_of_rows(store, first, stop) for first, stop in spans]
     return VectorSample(
         row=np.concatenate([np.arange(first, stop) for first, stop in spans]),
-        states=np.concatenate([store.read(rows=slice(first, stop)) for first, stop in spans]),
+        states=np.concatenate([read_rows(store, rows=slice(first, stop)) for first, stop in spans]),
         token=tuple(token for tokens, _, _ in texts for token in tokens),
         sentence=np.concatenate([numbers for _, numbers, _ in texts]),
         position=np.concatenate([positions for _, _, positions in texts]).astype(np.int64),

@@ -176,3 +176,24 @@ def _shown(index: Any) -> str:
 
 def _counted(size: int, noun: Noun) -> str:
     return f"{size} {noun}{'' if size == 1 else 's'}"
+
+
+def check_one_axis(index: Any) -> None:
+    """Raise TypeError for an index of several axes, ``x[1, 2]``: sentences and rows have one."""
+    if isinstance(index, tuple):
+        raise TypeError(f"an index of one axis is wanted, got {index!r}: pass numbers as a list")
+
+
+def as_names(names: Sequence[str] | str) -> list[str]:
+    """Return names of ids, columns or states as a list; one string is one name.
+
+    Raises:
+        TypeError: something among them is not a string.
+    """
+    listed = [names] if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"{name!r} ({type(name).__name__}) is not a string: pass names as strings"
+            )
+    return listed

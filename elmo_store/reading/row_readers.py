@@ -76,12 +76,12 @@ class RowReader(ABC):
         ShardMissingError, ShardCorruptError, naming the object.
         """
 
-    def view(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
+    def map_span(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
         """Rows without a copy, read-only; None where that can't be."""
         return None
 
-    def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
-        """`view` of each of the spans [n, 2], of one that lies in several shards a copy; None where nothing is mapped."""
+    def map_spans(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
+        """`map_span` of each of the spans [n, 2], of one that lies in several shards a copy; None where nothing is mapped."""
         return None
 
     def _pieces(self, jobs: Iterable[Job]) -> Iterator[tuple[int, int, int, int]]:
@@ -127,8 +127,8 @@ class Mapped(RowReader):
         self._shard_rows, self._all_states = manifest.shard_rows, all_states(len(manifest.states))
         self._shards = _Shards(root, manifest, int(MAPS_KEPT * share))
 
-    def view(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
-        """See `RowReader.view`."""
+    def map_span(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
+        """See `RowReader.map_span`."""
         shard, low = divmod(first, self._shard_rows)
         high = low + stop - first
         if not low < high <= self._shard_rows:
@@ -139,8 +139,8 @@ class Mapped(RowReader):
         own = _own(states)
         return None if isinstance(own, list) else rows[:, own]
 
-    def views(self, states: Sequence[int], spans: Int64) -> list[Stored]:
-        """See `RowReader.views`."""
+    def map_spans(self, states: Sequence[int], spans: Int64) -> list[Stored]:
+        """See `RowReader.map_spans`."""
         mapped, size = self._shards, self._shard_rows
         shards, lows = np.divmod(spans[:, 0], size)
         highs = lows + spans[:, 1] - spans[:, 0]

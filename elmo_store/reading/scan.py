@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.reading.view import View
+
 Int64 = npt.NDArray[np.int64]
 Wanted = TypeVar("Wanted")
 Read = TypeVar("Read")
@@ -21,48 +23,50 @@ BLOCKS_AHEAD = 2  # that are under way while one is used
 
 
 def batches(
-    store: Any, numbers: range, n_sentences: int, states: Sequence[int], raw: bool
+    view: View, numbers: range, n_sentences: int, states: Sequence[int], raw: bool
 ) -> Iterator[tuple[range, Int64, Any]]:
-    """Numbers of ``n_sentences`` sentences at a time, their spans [n, 2], and all rows from the first to the last of them.
+    """Yield consecutive sentences of a view, ``n_sentences`` at a time.
 
-    ``store``: a `Readable`.
+    Args:
+        view: what is read.
+        numbers: the sentences' numbers, with a step of 1.
+        n_sentences: sentences of a batch.
+        states: indices of states.
+        raw: read `Int8Rows`, of a store in 8 bits.
+
+    Yields:
+        Numbers of the sentences, their spans int64 [n, 2], and all rows from the first to the last
+        of them, read-only.
     """
     at_once = n_sentences * max(1, SPANS_AT_ONCE // n_sentences)
-    some = (numbers[first : first + at_once] for first in range(0, len(numbers), at_once))
-    looked_up = ((held, store.spans(held)) for held in some)
-    if (
-        store.n_rows and store.view(states, 0, 1) is not None
-    ):  # nothing is read ahead but by the system: pages
-        for held, spans in looked_up:
+    parts = (numbers[first : first + at_once] for first in range(0, len(numbers), at_once))
+    located = ((part, view.spans(part)) for part in parts)
+    if view.n_rows and view.map_span(states, 0, 1) is not None:
+        # Nothing is read ahead here: the system reads pages ahead by itself.
+        for part, spans in located:
             edges = [*spans[::n_sentences, 0].tolist(), int(spans[-1, 1])]
-            for start, (low, high) in zip(
-                range(0, len(held), n_sentences), pairwise(edges), strict=True
-            ):
+            starts = range(0, len(part), n_sentences)
+            for start, (low, high) in zip(starts, pairwise(edges), strict=True):
                 stop = start + n_sentences
-                yield (
-                    held[start:stop],
-                    spans[start:stop],
-                    store.read_span(states, low, high, raw, False),
-                )
+                rows = view.read_span(states, low, high, raw, False)
+                yield part[start:stop], spans[start:stop], rows
         return
 
     def rows_of(block: tuple[range, Int64]) -> Any:
         spans = block[1]
-        return store.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw, False)
+        return view.read_span(states, int(spans[0, 0]), int(spans[-1, 1]), raw, False)
 
-    most_rows = BLOCK_BYTES // max(1, len(states) * store.channels * store.dtype.itemsize)
+    row_bytes = max(1, len(states) * view.channels * view.dtype.itemsize)
+    max_rows = BLOCK_BYTES // row_bytes
     blocks = chain.from_iterable(
-        _blocks(held, spans, n_sentences, most_rows) for held, spans in looked_up
+        _blocks(part, spans, n_sentences, max_rows) for part, spans in located
     )
-    for (held, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD):
-        base = int(spans[0, 0])
-        for first in range(0, len(held), n_sentences):
-            own = spans[first : first + n_sentences]
-            yield (
-                held[first : first + n_sentences],
-                own,
-                rows[int(own[0, 0]) - base : int(own[-1, 1]) - base],
-            )
+    for (part, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD):
+        first_row = int(spans[0, 0])
+        for start in range(0, len(part), n_sentences):
+            own = spans[start : start + n_sentences]
+            low, high = int(own[0, 0]) - first_row, int(own[-1, 1]) - first_row
+            yield part[start : start + n_sentences], own, rows[low:high]
 
 
 def read_ahead(
@@ -91,12 +95,12 @@ def read_ahead(
 
 
 def _blocks(
-    numbers: range, spans: Int64, n_sentences: int, most_rows: int
+    numbers: range, spans: Int64, n_sentences: int, max_rows: int
 ) -> Iterator[tuple[range, Int64]]:
-    """Runs of whole batches with at most ``most_rows`` rows (one batch may have more), and the spans of their sentences."""
+    """Runs of whole batches with at most ``max_rows`` rows (one batch may have more), and the spans of their sentences."""
     begin = 0
     for start in range(n_sentences, len(numbers), n_sentences):
-        if spans[start : start + n_sentences][-1, 1] - spans[begin, 0] > most_rows:
+        if spans[start : start + n_sentences][-1, 1] - spans[begin, 0] > max_rows:
             yield numbers[begin:start], spans[begin:start]
             begin = start
     yield numbers[begin:], spans[begin:]

@@ -1,247 +1,236 @@
-"""`StoreReader`: sentences and rows of one store. `elmo_store.Store` adds to it what is built on reading."""
+"""`StoreReader`: the rows and sentences of one store, which lies at one place.
+
+A `View` is made of runs of sentences of such readers; `elmo_store.Store` is what users hold.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from elmo_store.errors import ShardMissingError, StoreError
+from elmo_store.errors import ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.ids import UInt64
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import ShardMarker, read_marker
-from elmo_store.format.texts import cut_bytes
+from elmo_store.format.version import Member, Version
 from elmo_store.reading.index import Index
-from elmo_store.reading.opening import Watch
+from elmo_store.reading.opening import Watch, opened_member
 from elmo_store.reading.row_readers import Job, RowReader, Stored, row_reader
-from elmo_store.reading.rows import Int64, Readable, Span, as_names
+from elmo_store.reading.runs import Int64
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable, Starts
 from elmo_store.storage.root import Root
 
+Span = tuple[int, int]  # first row, and the row after the last
+
 
 @dataclass(frozen=True)
-class Readers:
-    """What a store is read with, and what was read."""
+class MemberOf:
+    """Says that a store is a member of a version of a collection."""
+
+    collection: Root
+    version: Version
+    member: Member
+
+    def place(self) -> Root:
+        """Return where the member lies."""
+        url = self.collection.url(layout.member(self.member.name))
+        return Root(url, self.collection.storage_options)
+
+    def manifest(self) -> Manifest:
+        """Return what the version says about the member; the member itself is not read."""
+        return self.version.manifest_of(self.member)
+
+    def opened(self) -> tuple[Root, Manifest]:
+        """Open the member and compare it with the version. Errors as of `opened_member`."""
+        return opened_member(self.collection, self.version, self.member)
+
+    def share(self) -> float:
+        """Return the member's share of the memory that one store may use for what it caches."""
+        n_sentences = self.member.counts.sentences
+        return n_sentences / max(1, int(self.version.sizes[:, 0].sum()))
+
+
+@dataclass(frozen=True)
+class _Readers:
+    """What reads a store, made when something is read for the first time."""
 
     sentences: SentenceTable
     rows: RowReader
-    marked: set[int] = field(
-        default_factory=set
-    )  # shards of an unfinished store that were found to be written
+    # Shards of an unfinished store whose markers were found.
+    marked: set[int] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Runs of sentences of some stores, in order.
+class StoreReader:
+    """One store: its manifest is known, everything else is read when it is asked for.
+
+    `elmo_store.reading.opening` explains why no row of another store that took this one's place is
+    ever returned. Safe for threads, picklable, and usable after a fork.
 
     Attributes:
-        stores: that the runs are of.
-        store_of: of each run the place of its store [n].
-        own_sentences, own_rows: each run's first sentence and row in its store [n].
-        sentences, rows: each run's first sentence and row in all of them, and at last, how many there are [n + 1].
+        root: where the store lies.
+        manifest: what the store says about itself; of a member, what its version says.
+        form: "zarr" or "parquet", the form that is read.
+        mapped: whether files of a local disk may be mapped.
     """
 
-    stores: Sequence["StoreReader"]
-    store_of: Int64
-    own_sentences: Int64
-    own_rows: Int64
-    sentences: Int64
-    rows: Int64
+    def __init__(
+        self,
+        root: Root,
+        manifest: Manifest,
+        form: str,
+        *,
+        mapped: bool = True,
+        member_of: MemberOf | None = None,
+    ) -> None:
+        """Describe the store; nothing is read.
+
+        Args:
+            root: where the store lies.
+            manifest: its manifest.
+            form: a form that the store has.
+            mapped: whether files of a local disk may be mapped.
+            member_of: for a member of a collection, which one. The store is compared with the
+                version when it is read for the first time.
+        """
+        is_watched = root.watch is not None or member_of is not None
+        self.root = root if is_watched else root.watched_by(Watch(manifest))
+        self.manifest, self.form, self.mapped = manifest, form, mapped
+        self._member_of = member_of
 
     @classmethod
-    def of(
-        cls, stores: Sequence["StoreReader"], store_of: Int64, firsts: Int64, sizes: Int64
-    ) -> "Runs":
-        """``firsts``: first sentence and row of each run in its store [2, n]; ``sizes``: how many it has of both [2, n]."""
-        edges = np.zeros((2, sizes.shape[1] + 1), np.int64)
-        np.cumsum(sizes, axis=1, out=edges[:, 1:])
-        return cls(stores, store_of, *firsts, *edges)
-
-    @cached_property
-    def by_row(self) -> tuple[list[int], list["StoreReader"], list[int]]:
-        """Of runs that have rows: the first row of each (and at last how many there are), its store, the shift to its rows."""
-        filled = np.flatnonzero(np.diff(self.rows))
-        stores = [self.stores[place] for place in self.store_of[filled].tolist()]
-        firsts = self.rows[filled]
-        return (
-            [*firsts.tolist(), int(self.rows[-1])],
-            stores,
-            (self.own_rows[filled] - firsts).tolist(),
-        )
-
-    def own(self, numbers: Sequence[int] | Int64) -> tuple[Int64, Int64]:
-        """The sentences' runs, and their numbers in their stores."""
-        wanted = np.asarray(numbers, np.int64)
-        run = np.searchsorted(self.sentences, wanted, "right") - 1
-        return run, wanted - self.sentences[run] + self.own_sentences[run]
-
-    def numbers(self, place: int, own: Sequence[int] | Int64) -> Int64:
-        """Numbers of a store's sentences, -1 of those that are of no run. The store's runs are in its order."""
-        runs = np.flatnonzero(self.store_of == place)
-        firsts, counts, wanted = (
-            self.own_sentences[runs],
-            np.diff(self.sentences)[runs],
-            np.asarray(own, np.int64),
-        )
-        if not len(firsts):
-            return np.full(len(wanted), -1)
-        run = np.maximum(np.searchsorted(firsts, wanted, "right") - 1, 0)
-        offset = wanted - firsts[run]
-        return np.where(
-            (offset >= 0) & (offset < counts[run]), self.sentences[runs][run] + offset, -1
-        )
-
-
-@dataclass(frozen=True)
-class Held:
-    """A store as it lies somewhere, and what became of its sentences in the store or collection that is read.
-
-    Attributes:
-        numbers_of: numbers of its sentences → what they are called there [n], -1 where they are removed.
-    """
-
-    store: "StoreReader"
-    numbers_of: Callable[[Int64], Int64]
-
-
-class StoreReader(Readable):
-    """What `elmo_store.Store` says of itself: its manifest is read, everything else when it is asked for.
-
-    `elmo_store.reading.opening` tells why no row of another store that took its place is given out.
-    """
-
-    def __init__(self, root: Root, manifest: Manifest, form: str, *, mapped: bool = True) -> None:
-        """``mapped``: files of a local disk may be mapped."""
-        self._describe(
-            root if root.watch else root.watched_by(Watch(manifest)), manifest, form, mapped=mapped
-        )
-
-    def _describe(self, root: Root, manifest: Manifest, form: str, *, mapped: bool) -> None:
-        self.root, self.manifest, self.form, self.mapped = root, manifest, form, mapped
-        self.url = root.url()
-        self.states, self.channels, self.boundaries = (
-            manifest.states,
-            manifest.channels,
-            manifest.boundaries,
-        )
-        self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
-        self.is_int8 = manifest.is_int8
-        self.fields = {field.name: field for field in manifest.fields}
-        self.cut_bytes = cut_bytes(manifest.model.options)
+    def of_member(cls, member_of: MemberOf, form: str, *, mapped: bool = True) -> "StoreReader":
+        """Return the reader of a member by what the version says about it."""
+        place, manifest = member_of.place(), member_of.manifest()
+        return cls(place, manifest, form, mapped=mapped, member_of=member_of)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), mapped=self.mapped), (self.root, self.manifest, self.form)
-
-    def _opened(self, root: Root, manifest: Manifest) -> Any:
-        """A store that was written from this one."""
-        return type(self)(root, manifest, manifest.forms[0])
+        if self._member_of is not None:
+            return _member_again, (self._member_of, self.form, self.mapped)
+        return _again, (self.root, self.manifest, self.form, self.mapped)
 
     def __repr__(self) -> str:
-        counts = self.manifest.counts
-        size = (
-            f"{counts.sentences:,} sentences, {counts.rows:,} rows"
-            if counts
-            else "still reading its input"
-        )
-        states = f"{len(self.states)} × {self.channels} {self.manifest.dtype}"
-        return f"<{type(self).__name__} {self.url}: {size}, {states}, {self.form}>"
-
-    def held(self, faults: list[StoreError] | None = None) -> list[Held]:
-        """The stores that this one is made of, in order: itself, or the members of a collection, see there."""
-        return [Held(self, lambda numbers: numbers)]
+        return f"StoreReader({self.url!r}, {self.form!r})"
 
     @property
-    def n_sentences(self) -> int:  # type: ignore[override]
-        """Sentences, those without tokens too. StoreIncompleteError while they aren't known, of an unfinished store."""
+    def url(self) -> str:
+        """Where the store lies, for messages."""
+        return self.root.url()
+
+    def opened(self) -> "StoreReader":
+        """Return the store by its own manifest: itself, or the member that the version names.
+
+        Raises:
+            ShardMissingError: the member is missing.
+            ShardCorruptError: it is not the store that the version names.
+            ManifestError: its manifest is damaged.
+        """
+        if self._member_of is None:
+            return self
+        root, manifest = self._member_of.opened()
+        form = self.form if self.form in manifest.forms else manifest.forms[0]
+        return StoreReader(root, manifest, form, mapped=self.mapped)
+
+    @property
+    def n_sentences(self) -> int:
+        """Sentences, with those that have no tokens. StoreIncompleteError if not yet known."""
         return self.manifest.sizes.sentences
 
     @property
-    def n_tokens(self) -> int:  # type: ignore[override]
-        """Tokens of the corpus."""
-        return self.manifest.sizes.tokens
-
-    @property
-    def n_rows(self) -> int:  # type: ignore[override]
-        """Rows: the tokens, and with boundaries BOS and EOS of every sentence that has tokens."""
+    def n_rows(self) -> int:
+        """Rows: one for each token, and with boundaries two more for each sentence with tokens."""
         return self.manifest.sizes.rows
 
+    @cached_property
+    def _readers(self) -> _Readers:
+        root, manifest, share = self.root, self.manifest, 1.0
+        if self._member_of is not None:
+            root, manifest = self._member_of.opened()
+            self.root, share = root, self._member_of.share()
+        rows = row_reader(root, manifest, self.form, mapped=self.mapped, share=share)
+        return _Readers(SentenceTable(root, manifest, share), rows)
+
     @property
-    def columns(self) -> list[str]:
-        """Names of the columns of `sentences`; of a store without any sentence those that this version writes."""
-        return list(self._now.sentences.schema.names)
+    def schema(self) -> pa.Schema:
+        """The columns of the sentence table."""
+        return self._readers.sentences.schema
 
     @cached_property
-    def _now(self) -> Readers:
-        rows = row_reader(self.root, self.manifest, self.form, mapped=self.mapped)
-        return Readers(SentenceTable(self.root, self.manifest), rows)
+    def starts(self) -> Starts:
+        """Where the rows of each sentence begin."""
+        return self._readers.sentences.starts
 
-    @property
-    def runs(self) -> Runs:
-        """The stores that rows and sentences are read from, and the runs of sentences that each contributes: itself, as one."""
-        return Runs.of(
-            [self],
-            np.zeros(1, np.int64),
-            np.zeros((2, 1), np.int64),
-            np.array([[self.n_sentences], [self.n_rows]]),
-        )
-
-    @cached_property
-    def _starts(self) -> Starts:  # type: ignore[override]
-        return self._now.sentences.starts
+    def spans(self, numbers: Index) -> Int64:
+        """Return the rows of each sentence, first and the one after the last: int64 [n, 2]."""
+        return self.starts.spans(numbers)
 
     def records(self, numbers: Index) -> list[SentenceRecord]:
-        """See `Readable.records`."""
-        return self._now.sentences.records(numbers)
+        """Return everything about each sentence but its states."""
+        return self._readers.sentences.records(numbers)
 
     def texts(self, numbers: Index) -> tuple[list[str], list[tuple[str, ...]]]:
-        """See `Readable.texts`."""
-        return self._now.sentences.texts(numbers)
+        """Return the ids and the tokens of sentences; nothing else about them is read."""
+        return self._readers.sentences.texts(numbers)
 
-    def table(self, numbers: Index, columns: Sequence[str] | str) -> pa.Table:
-        """See `Readable.table`."""
-        return self._now.sentences.columns(numbers, as_names(columns))
+    def table(self, numbers: Index, columns: Sequence[str]) -> pa.Table:
+        """Return columns of the sentence table, one row per sentence, in the order of numbers."""
+        return self._readers.sentences.columns(numbers, columns)
 
     def find(self, pairs: UInt64, *, texts: bool = False) -> list[list[int]]:
-        """See `Readable.find`."""
-        return self._now.sentences.find(pairs, texts=texts)
+        """Return, for each hash [n, 2], the numbers of all sentences with that id (or text)."""
+        return self._readers.sentences.find(pairs, texts=texts)
 
     def fill(self, states: Sequence[int], jobs: Sequence[Job], rows: Stored) -> None:
-        """See `Readable.fill`."""
+        """Read rows into ``rows``, as of `RowReader.fill`."""
         if not self.manifest.complete:
             self._check_marked((first, stop) for first, stop, _ in jobs)
-        self._now.rows.fill(states, jobs, rows)
+        self._readers.rows.fill(states, jobs, rows)
 
     @cached_property
-    def view(self) -> Callable[[Sequence[int], int, int], Stored | None]:
-        """See `Readable.view`: that of its rows itself, since a call between would be a tenth of what a sentence costs."""
-        return self._now.rows.view if self.manifest.complete else self._view_marked
+    def map_span(self) -> Callable[[Sequence[int], int, int], Stored | None]:
+        """`RowReader.map_span` of this store's rows.
 
-    def _view_marked(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
+        It is a cached attribute and no method: a call between would be a tenth of the time that
+        reading a sentence takes.
+        """
+        return self._readers.rows.map_span if self.manifest.complete else self._map_span_marked
+
+    def _map_span_marked(self, states: Sequence[int], first: int, stop: int) -> Stored | None:
         self._check_marked([(first, stop)])
-        return self._now.rows.view(states, first, stop)
+        return self._readers.rows.map_span(states, first, stop)
 
-    def views(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
-        """See `Readable.views`."""
+    def map_spans(self, states: Sequence[int], spans: Int64) -> list[Stored] | None:
+        """Return views of spans of rows [n, 2], as of `RowReader.map_spans`."""
         if not self.manifest.complete:
             self._check_marked(spans.tolist())
-        return self._now.rows.views(states, spans)
+        return self._readers.rows.map_spans(states, spans)
 
     def _check_marked(self, spans: Iterable[Span]) -> None:
-        """ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
-        readers, size = self._now, self.manifest.shard_rows
+        """Raise ShardMissingError for a shard of an unfinished store that has no marker yet."""
+        shard_rows, marked = self.manifest.shard_rows, self._readers.marked
         shards = {
             shard
             for first, stop in spans
             if first < stop
-            for shard in range(first // size, (stop - 1) // size + 1)
+            for shard in range(first // shard_rows, (stop - 1) // shard_rows + 1)
         }
-        for shard in sorted(shards - readers.marked):
+        for shard in sorted(shards - marked):
             if read_marker(self.root, ShardMarker, shard) is None:
+                marker = self.root.url(layout.shard_marker(shard))
                 raise ShardMissingError(
-                    f"{self.root.url(layout.shard_marker(shard))} is missing: shard {shard} is not written yet; "
+                    f"{marker} is missing: shard {shard} is not written yet; "
                     "run the job again to continue it"
                 )
-            readers.marked.add(shard)
+            marked.add(shard)
+
+
+def _again(root: Root, manifest: Manifest, form: str, mapped: bool) -> StoreReader:
+    """Make a reader from its pickle."""
+    return StoreReader(root, manifest, form, mapped=mapped)
+
+
+def _member_again(member_of: MemberOf, form: str, mapped: bool) -> StoreReader:
+    """Make a member's reader from its pickle."""
+    return StoreReader.of_member(member_of, form, mapped=mapped)

@@ -14,10 +14,9 @@ from torch import nn
 from elmo_store.embedded import Array, loaded_model
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import layout
-from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import quantized
 from elmo_store.reading.index import resolve_numbers
-from elmo_store.reading.rows import Readable
+from elmo_store.store import Store
 from elmo_store.torch.characters import tokens_of_ids
 from elmo_store.torch.mix import layers_of_states
 
@@ -65,17 +64,14 @@ class LiveModel:
     """
 
     name: str
-    store: Readable | None
+    store: Store | None
     settings: Mapping[str, Any]
 
     def loaded(self) -> Any:
         """The model. StoreError if it is not the store's; ImportError."""
         if self.store is None:
             return loaded_model(self.name, **self.settings)
-        held: Any = self.store
-        while not hasattr(held, "manifest"):  # a view of stores
-            held = held.store if hasattr(held, "store") else held.stores[0]
-        manifest: Manifest = held.manifest
+        manifest = self.store.manifest
         as_stored = {"precision": manifest.precision, "start_state": manifest.start_state.kind}
         model = loaded_model(self.name, **{**self.settings, **as_stored})
         if model.fingerprint != manifest.model.fingerprint:
@@ -92,13 +88,15 @@ class LiveModel:
             ("float32", True) if store is None else (store.dtype.name, store.boundaries)
         )
         computed: list[Array] = self.loaded().embed(sentences, dtype, boundaries=boundaries)
-        if store is not None and store.is_int8:  # with what 8 bits lose, as the store's own rows
+        if (
+            store is not None and store._view.is_int8
+        ):  # with what 8 bits lose, as the store's own rows
             return [quantized(rows).floats() for rows in computed]
         return computed
 
 
 def live_model(
-    store: Readable | None,
+    store: Store | None,
     options_file: str | os.PathLike[str] | None,
     weight_file: str | os.PathLike[str] | None,
     model: str | None,
@@ -132,7 +130,7 @@ class BiLM(nn.Module):
         StoreError: a store without some states.
     """
 
-    def __init__(self, store: Readable | None, live: LiveModel | None) -> None:
+    def __init__(self, store: Store | None, live: LiveModel | None) -> None:
         super().__init__()
         self._elmo_lstm = _Carried()
         self._store, self._live = store, live
@@ -233,7 +231,7 @@ class BiLM(nn.Module):
         rows_of = {text: read[number] for text, number in stored.items()}
         if self._store is not None:
             for text, number in stored.items():
-                self._store.check_row_count(number, len(text))
+                self._store._view.check_row_count(number, len(text))
         rows_of |= dict(zip(missing, computed, strict=True))
         return [rows_of.get(tuple(text), self._no_rows) for text in texts]
 

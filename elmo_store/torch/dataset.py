@@ -11,8 +11,9 @@ from torch.utils.data import Dataset
 
 from elmo_store.errors import StoreError
 from elmo_store.format.numbers import Array
-from elmo_store.reading.index import Index, resolve_number, resolve_numbers
-from elmo_store.reading.rows import Int64, Readable, as_names
+from elmo_store.reading.index import Index, as_names, resolve_number, resolve_numbers
+from elmo_store.reading.runs import Int64
+from elmo_store.store import Store
 from elmo_store.store import open as open_store
 from elmo_store.torch.fields import read_fields, with_fields
 
@@ -40,7 +41,7 @@ class SentenceDataset(Dataset[Item]):
 
     def __init__(
         self,
-        store: Readable | str | os.PathLike[str],
+        store: Store | str | os.PathLike[str],
         *,
         states: Sequence[str] | str | None = None,
         indices: Index | None = None,
@@ -60,11 +61,11 @@ class SentenceDataset(Dataset[Item]):
 
     def __getitem__(self, item: int | np.integer[Any]) -> Item:
         wanted = self.wanted
-        store = wanted.store
+        store = wanted.view
         number = int(self.indices[resolve_number(item, len(self), "sentence", "this dataset")])
         first, stop = store.span(number)
         view = (
-            None if store.is_int8 else store.view(wanted.places, first, stop)
+            None if store.is_int8 else store.map_span(wanted.places, first, stop)
         )  # sooner than by read_span
         rows = store.read_span(wanted.places, first, stop) if view is None else view.copy("K")
         made: Item = {"states": torch.from_numpy(rows), "index": number}
@@ -82,7 +83,7 @@ class SentenceDataset(Dataset[Item]):
             numbers = self.indices.start + self.indices.step * at
         else:
             numbers = self.indices[at]
-        spans = self.store.spans(numbers)
+        spans = self.wanted.view.spans(numbers)
         return PaddedItems(Pool(self.wanted, numbers, spans, spans).batch())
 
 
@@ -91,19 +92,20 @@ class WantedColumns:
 
     def __init__(
         self,
-        store: Readable | str | os.PathLike[str],
+        store: Store | str | os.PathLike[str],
         states: Sequence[str] | str | None,
         text: bool,
         fields: Sequence[str] | str,
     ) -> None:
         """StoreError, StateNotFoundError for what the store does not have."""
-        self.store: Readable = open_store(store) if isinstance(store, str | os.PathLike) else store
+        self.store: Store = open_store(store) if isinstance(store, str | os.PathLike) else store
         self.text, self.fields = text, tuple(as_names(fields))
         for name in self.fields:
             if name not in self.store.fields:
                 known = ", ".join(self.store.fields) or "none"
                 raise StoreError(f"{self.store.url} keeps no field {name!r}: it has {known}")
-        self.places = self.store.state_indices(states)
+        self.view = self.store._view
+        self.places = self.view.state_indices(states)
         self.states = tuple(self.store.states[place] for place in self.places)
 
 
@@ -112,7 +114,7 @@ class Pool:
 
     def __init__(self, wanted: WantedColumns, numbers: Int64, spans: Int64, runs: Int64) -> None:
         """``spans``: of the sentences with these numbers [n, 2]; ``runs``: the same rows, maybe in fewer spans."""
-        store, self._wanted = wanted.store, wanted
+        store, self._wanted = wanted.view, wanted
         self._numbers, self._lengths = numbers, spans[:, 1] - spans[:, 0]
         self._rows = store.rows_of(wanted.places, spans, runs)
         self._texts = store.texts(numbers) if wanted.text else None
@@ -144,7 +146,7 @@ class Pool:
 
     def _padded(self, lengths: Int64, chosen: Sequence[int]) -> tuple[Array, Array]:
         """Rows of sentences of these lengths, with zeros behind each [B, n_max, states, channels], and the mask [B, n_max]."""
-        store, rows, counts = self._wanted.store, self._rows, lengths.tolist()
+        store, rows, counts = self._wanted.view, self._rows, lengths.tolist()
         n_max = max(counts, default=0)
         mask = np.arange(n_max) < lengths[:, None]  # [B, n_max]
         shape = len(self._wanted.places), *mask.shape, store.channels

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from elmo_store.errors import StoreError
-from elmo_store.reading.rows import Readable
+from elmo_store.store import Store
 from elmo_store.store import open as open_store
 from elmo_store.torch.allennlp import takes_elmo_calls
 from elmo_store.torch.bilm import BiLM, Inputs, live_model
@@ -48,7 +48,7 @@ class Elmo(nn.Module):
     @takes_elmo_calls
     def __init__(
         self,
-        store: Readable | str | os.PathLike[str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         num_output_representations: int = 1,
         requires_grad: bool = False,
         do_layer_norm: bool = False,
@@ -62,7 +62,7 @@ class Elmo(nn.Module):
         vocab_to_cache: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self.store: Readable | None = (
+        self.store: Store | None = (
             open_store(store) if isinstance(store, str | os.PathLike) else store
         )
         live = live_model(self.store, options_file, weight_file, model)
@@ -120,7 +120,7 @@ class Elmo(nn.Module):
 
         Args:
             inputs: sentence numbers, int [B]; or lists of tokens, or character ids int [B, timesteps, 50] of `batch_to_ids` (or
-                with more dimensions before), both found by their text (`Readable.find_text`); or a batch of `collate`, whose
+                with more dimensions before), both found by their text (`Store.find_text`); or a batch of `collate`, whose
                 states were read by a DataLoader's workers.
             word_inputs: taken for AllenNLP's sake: ids of a cached vocabulary; the character ids say the same.
 

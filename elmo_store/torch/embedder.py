@@ -13,11 +13,11 @@ from typing import IO, Literal
 import numpy as np
 import torch
 
-from elmo_store.embedded import Array
+from elmo_store.format.numbers import Array
 from elmo_store.mixing.scalar_mix import layers_of_states
-from elmo_store.reading.rows import Readable
 from elmo_store.storage.process import temporary_tag
 from elmo_store.storage.root import Root
+from elmo_store.store import Store
 from elmo_store.store import open as open_store
 from elmo_store.torch.bilm import BiLM, live_model
 from elmo_store.torch.characters import CharacterIndexer, check_tokens
@@ -65,7 +65,7 @@ class ElmoEmbedder:
         weight_file: str | os.PathLike[str] | None = None,
         cuda_device: int = -1,
         *,
-        store: Readable | str | os.PathLike[str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         model: str | None = None,
         start_state: Literal["zero", "warm"] = "zero",
     ) -> None:
@@ -80,7 +80,7 @@ class ElmoEmbedder:
         self.cuda_device = cuda_device
         if store is None and model is None and options_file is None and weight_file is None:
             options_file, weight_file = DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
-        readable: Readable | None = (
+        readable: Store | None = (
             open_store(store) if isinstance(store, str | os.PathLike) else store
         )
         device = "cpu" if cuda_device < 0 else "cuda"

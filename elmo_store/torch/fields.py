@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from elmo_store.format.fields import TOKEN, KeptField
-from elmo_store.reading.rows import Readable
+from elmo_store.reading.view import View
 
 # Type of a field → of its tensor, and what stands for null, BOS, EOS, and behind a shorter sentence: cross_entropy ignores -100.
 NUMBERS: Mapping[Any, tuple[torch.dtype, float]] = {
@@ -18,7 +18,7 @@ Values = dict[str, Any]
 
 
 def read_fields(
-    store: Readable, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]
+    store: View, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]
 ) -> list[Values]:
     """The fields of each sentence. Numbers are tensors: of a sentence [], of its tokens as long as its rows, ``lengths``."""
     made: list[Values] = [{} for _ in numbers]

@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from elmo_store.reading.rows import Readable
 from elmo_store.reading.scan import read_ahead
+from elmo_store.store import Store
 from elmo_store.torch import order
 from elmo_store.torch.dataset import Item, Pool, WantedColumns
 from elmo_store.torch.epochs import EpochCounter
 from elmo_store.torch.fields import with_fields
 from elmo_store.torch.order import Int64, Uneven
 
-SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
 MIXED_SHARDS = 8  # that a pool's runs come from
 POOLS_AHEAD = 1  # that are read while one is used
@@ -73,7 +72,7 @@ class SentenceStream(IterableDataset[Item]):
 
     def __init__(
         self,
-        store: Readable | str | os.PathLike[str],
+        store: Store | str | os.PathLike[str],
         *,
         batch_sentences: int = 32,
         states: Sequence[str] | str | None = None,
@@ -210,9 +209,9 @@ class SentenceStream(IterableDataset[Item]):
         )
 
         def read(pool: tuple[Int64, list[Int64]]) -> Pool:
-            spans = self.store.spans(pool[0])
+            spans = self.wanted.view.spans(pool[0])
             runs = order.joined(spans)
-            for rows in self.store.plain_views(self.wanted.places, runs) or ():
+            for rows in self.wanted.view.plain_spans(self.wanted.places, runs) or ():
                 np.count_nonzero(
                     rows[::rows_a_page, :, 0]
                 )  # a pool is no copy of them: here the system reads each page
@@ -243,7 +242,7 @@ class SentenceStream(IterableDataset[Item]):
         own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
-            spans = self.store.spans(numbers)
+            spans = self.wanted.view.spans(numbers)
             lengths = spans[:, 1] - spans[:, 0]
             batches = order.batches(
                 lengths, random, sentences=self.batch_sentences, bucket=self.bucket
@@ -256,12 +255,11 @@ class SentenceStream(IterableDataset[Item]):
     @cached_property
     def _shard_edges(self) -> Int64:
         """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""
-        manifest: Any = getattr(self.store, "manifest", None)
-        shard_rows = SHARD_ROWS if manifest is None else manifest.shard_rows
+        shard_rows = self.wanted.view.stores[0].manifest.shard_rows
         n, shards = len(self.store), max(1, -(-self.store.n_rows // shard_rows))
         counts = np.zeros(shards, np.int64)
         for start in range(0, n, SPANS_AT_ONCE):
-            firsts = self.store.spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
+            firsts = self.wanted.view.spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
             counts += np.bincount(np.minimum(firsts // shard_rows, shards - 1), minlength=shards)
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 

@@ -44,12 +44,12 @@ def _run(args: argparse.Namespace) -> int:
     from pipeline.report.page import page
 
     store = locations.open_store(args.store, args.storage_options)
-    text = page(gather(store)).encode("utf-8", "backslashreplace")
+    text = page(gather(store._view)).encode("utf-8", "backslashreplace")
     if args.output is None:
-        put_beside(store, REPORT, text)
+        put_beside(store._view, REPORT, text)
     else:
         Path(args.output).write_bytes(text)
-    print(args.output or store.root.url(REPORT))
+    print(args.output or f"{store.url.rstrip('/')}/{REPORT}")
     return Exit.COMPLETE
 
 

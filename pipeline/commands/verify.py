@@ -55,7 +55,7 @@ def _run(args: argparse.Namespace) -> int:
         return Exit.DAMAGED
     with progress_bar("B", quiet=args.quiet) as bar:
         report = verify(
-            store, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None
+            store._view, quick=args.quick, progress=lambda n_bytes: bar.update(n_bytes) and None
         )
     faults, recomputed = [fault.text for fault in report.faults], ""
     if args.recompute:

@@ -34,7 +34,7 @@ def values_at(
 ) -> list[str | None]:
     """A column's value for each token, by its sentence and its position there; None where it has none, and for BOS and EOS."""
     numbers, place = np.unique(np.asarray(sentence, np.int64), return_inverse=True)
-    values = store.table(numbers.tolist(), [name])[name].to_pylist()
+    values = store.table([name], numbers)[name].to_pylist()
     own = [values[at] for at in place.tolist()]
     if name in store.fields and store.fields[name].per == TOKEN:
         own = [

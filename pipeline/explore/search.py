@@ -19,9 +19,8 @@ def find(store: Store, words: str, offset: int, limit: int) -> list[dict[str, An
     whole: list[dict[str, Any]] = []
     within: list[dict[str, Any]] = []  # another word
     for first in range(0, len(store), BLOCK_SENTENCES):
-        table = store.sentences(
-            first, first + BLOCK_SENTENCES, columns=["sentence", "id", "tokens"]
-        )
+        block = slice(first, first + BLOCK_SENTENCES)
+        table = store.table(["sentence", "id", "tokens"], block)
         text = pc.utf8_lower(pc.binary_join(table["tokens"].cast(pa.list_(pa.string())), " "))
         holds = pc.match_substring(text, asked)
         table, text = table.filter(holds), text.filter(holds)

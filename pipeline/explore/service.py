@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from elmo_store.embedded import EmbeddedSentence, loaded_model, tokenised
+from elmo_store.embedded import ComputedSentences, loaded_model, tokenised
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.vectors import Float, Int, layer_names, layers_of
 from elmo_store.format.manifest import Manifest
-from elmo_store.reading.rows import Sentence
-from elmo_store.store import Collection, Store
+from elmo_store.reading.sentence import Sentence
+from elmo_store.store import Store
 from pipeline.explore.labels import Labels, grouping_fields, labelled, values_at
 from pipeline.explore.neighbours import RowSample
 from pipeline.explore.scores import FOLDS, REPEATS, Suggestion, suggestion
@@ -40,7 +40,7 @@ class ExplorerService:
         self._kind = store.manifest.kind
         self._sample: RowSample | None = None
         self._problem = ""
-        self._own: dict[str, EmbeddedSentence] = {}  # the newest last
+        self._own: dict[str, Sentence] = {}  # the newest last
         self._fields = grouping_fields(store)
         self._labels: tuple[tuple[str, str], Labels] = (
             ("", ""),
@@ -53,7 +53,7 @@ class ExplorerService:
     def _load(self) -> None:
         try:
             self._sample = RowSample(
-                sample_vectors(self._store, SAMPLE_ROWS // BLOCK_ROWS), self._kind
+                sample_vectors(self._store._view, SAMPLE_ROWS // BLOCK_ROWS), self._kind
             )
         except Exception as error:  # shown on the page, which goes on without neighbours
             self._problem = f"the sample can't be read: {error}"
@@ -114,7 +114,7 @@ class ExplorerService:
             "fields": {
                 name: str(value) for name, value in sentence.fields.items() if value is not None
             },
-            "first_row": self._store.without_boundaries(sentence.span)[0],
+            "first_row": self._store._view.inner_span(sentence.span)[0],
             "norms": self._norms(sentence.read(boundaries=False)),
             "code": self._code(sentence),
         }
@@ -131,10 +131,10 @@ class ExplorerService:
         code = (
             "import elmo_store\n\n"
             f"[sentence] = elmo_store.embed([{list(own.tokens)!r}], {self._model or manifest.model.name!r}, "
-            f"dtype={str(own.rows.dtype)!r}, precision={manifest.precision!r}, start_state={manifest.start_state.kind!r})\n"
+            f"dtype={str(own.read().dtype)!r}, precision={manifest.precision!r}, start_state={manifest.start_state.kind!r})\n"
             "states = sentence.read()"
         )
-        return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": code}
+        return {"own": key, "tokens": own.tokens, "norms": self._norms(own.read()), "code": code}
 
     def neighbours(
         self, token: str, s: Sequence[float], by: str = "", *, layers: bool = True
@@ -266,7 +266,7 @@ class ExplorerService:
         key, colon, position = token.partition(":")
         try:
             if colon:
-                return None, layers_of(self._own[key].rows[int(position)][None], self._kind)[0]
+                return None, layers_of(self._own[key].read()[int(position)][None], self._kind)[0]
             row = int(key)
             if self._sample is not None and (index := self._sample.index_of.get(row)) is not None:
                 return row, self._sample.layers[index]
@@ -324,11 +324,12 @@ class ExplorerService:
 
     def _opening(self) -> str:
         """Code that opens this store, from wherever it is run."""
-        root = self._store.root
-        version = (
-            f", version={self._store.version.number}" if isinstance(self._store, Collection) else ""
-        )
-        return f"import elmo_store\n\nstore = elmo_store.open({root.path() if root.is_local else root.url()!r}{version})"
+        root, version = self._store._view.root, ""
+        assert root is not None  # a store that was opened
+        if self._store.version is not None:
+            version = f", version={self._store.version.number}"
+        where = root.path() if root.is_local else root.url()
+        return f"import elmo_store\n\nstore = elmo_store.open({where!r}{version})"
 
     def _code(self, sentence: Sentence) -> str:
         if self._kind == "mix":
@@ -339,7 +340,7 @@ class ExplorerService:
         )
 
 
-def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:
+def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Sentence:
     """The states of ``text``, by the store's own model. ValueError if it is too long, or the model is not to be had here.
 
     ``model``: where the user says that the store's model is. What the store names is loaded only if it is on this machine.
@@ -372,4 +373,5 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
     if not tokens:
         raise ValueError("there are no words in it")
     [rows] = embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")
-    return EmbeddedSentence(tokens, embedder.states, rows)
+    [sentence] = ComputedSentences([tokens], embedder.states, [rows]).sentences()
+    return sentence

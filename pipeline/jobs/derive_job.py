@@ -17,7 +17,7 @@ from elmo_store.errors import WeightSetError
 from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns, n_layers
 from elmo_store.format.manifest import Manifest, MixInfo, encode_inputs, write_manifest
 from elmo_store.mixing.weights import check_layers, read_weight_sets
-from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.view import View
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
@@ -53,7 +53,7 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
     ``resumed``: some of it may be done.
     """
 
-    def __init__(self, source: Store, target: Root, *, resumed: bool = False) -> None:
+    def __init__(self, source: View, target: Root, *, resumed: bool = False) -> None:
         super().__init__()
         self._ends = (source, target)
         self._resumed = resumed
@@ -103,20 +103,18 @@ def run_job(
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
             own = owned(target, holder.run)
             write_manifest(own, manifest)
-            own.put(START_STATE, source.held()[0].store.root.get(START_STATE))
-            own.put(
-                INPUTS,
-                encode_inputs(inputs_of(source))
-                if isinstance(source, CollectionReader)
-                else source.root.get(INPUTS),
-            )
+            view, whole = source._view, source._view.whole_store
+            own.put(START_STATE, view.opened_stores()[0].store.root.get(START_STATE))
+            # The inputs of one store are copied as they are, so that their bytes are the same.
+            inputs = encode_inputs(inputs_of(view)) if whole is None else whole.root.get(INPUTS)
+            own.put(INPUTS, inputs)
             put_start(own, n_pieces=0, waits=waits)
             workers_root = owned(target, holder.run, Process.here() if terms.local else None)
-            return DeriveStore(source, workers_root, resumed=earlier is not None)
+            return DeriveStore(view, workers_root, resumed=earlier is not None)
 
         def attempt() -> Exit | None:
             holder, transform = claim(
-                target, terms, manifest, inputs_of(source), begin, overwrite=args.overwrite
+                target, terms, manifest, inputs_of(source._view), begin, overwrite=args.overwrite
             )
             if holder is None:
                 return complete_already(target, quiet=args.quiet)
@@ -162,7 +160,7 @@ def mixed_manifest(args: argparse.Namespace, source: Store) -> Manifest:
         kind="mix",
         states=tuple(weights.name for weights in weight_sets),
         channels=2 * manifest.channels,
-        mix=MixInfo(str(source.root), source_sha256, args.layer_norm, weight_sets),
+        mix=MixInfo(source.url, source_sha256, args.layer_norm, weight_sets),
     )
 
 
@@ -189,13 +187,12 @@ def converted_manifest(args: argparse.Namespace, source: Store) -> Manifest:
 
 def _source_manifest(source: Store) -> tuple[Manifest, str]:
     """The manifest of the store to read, and the SHA-256 of its bytes."""
-    if isinstance(source, CollectionReader):
-        collected = source.manifest
-        as_one = begun(
-            collected, collected.sizes, input=replace(collected.input, files=len(inputs_of(source)))
-        )
-        return as_one, str(collected.to_json()["sha256"])
-    return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
+    whole, described = source._view.whole_store, source.manifest
+    if whole is not None:
+        return described, hashlib.sha256(whole.root.get(MANIFEST)).hexdigest()
+    n_files = len(inputs_of(source._view))
+    as_one = begun(described, described.sizes, input=replace(described.input, files=n_files))
+    return as_one, str(described.to_json()["sha256"])
 
 
 def _output_manifest(

@@ -23,7 +23,10 @@ LOOK_SECONDS = 2.0  # between looks at what workers made
 
 def make_on_worker(task: FileTask, source: Store) -> None:
     introduce(task.scratch)
-    retry(partial(make_file, task, source), local=source.root.is_local and task.scratch.is_local)
+    retry(
+        partial(make_file, task, source._view),
+        local=source._view.is_local and task.scratch.is_local,
+    )
 
 
 def on_runner(

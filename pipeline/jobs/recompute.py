@@ -12,7 +12,7 @@ import numpy as np
 
 from elmo_store.format.layout import state_names
 from elmo_store.format.numbers import Int8Rows, quantized
-from elmo_store.reading.rows import Batch
+from elmo_store.reading.sentence import Batch
 from elmo_store.store import Store
 from model.engine.embedder import Embedder
 from model.engine.products import int8_problem
@@ -52,17 +52,18 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None) -> Re
             f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute",
         )
     weights = _weights(store, model)
-    start = start_state_of(store.held()[0].store.root)
+    first_store = store._view.opened_stores()[0].store
+    start = start_state_of(first_store.root)
     precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
     cell = (
-        "torch" if store.held()[0].store.manifest.job.get("cell") == "torch" else "auto"
+        "torch" if first_store.manifest.job.get("cell") == "torch" else "auto"
     )  # the C one is not everywhere
     here = (
         "float32" if precision == "int8" and int8_problem() is not None else precision
     )  # not every CPU multiplies so
     settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell))
     chosen = _sample(store, n_sentences)
-    batch = store.read_sentences(chosen, raw=store.is_int8)
+    batch = store.read_sentences(chosen, raw=store._view.is_int8)
     sentences = [sentence.tokens for sentence in batch.sentences]
     dtype: Literal["float16", "float32"] = "float16" if manifest.dtype == "float16" else "float32"
     states = Embedder(weights, start, settings).embed(
@@ -98,7 +99,7 @@ def _sample(store: Store, n_sentences: int) -> list[int]:
     random = np.random.default_rng(0)
     wanted = min(n_sentences, len(store))
     chosen = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
-    spans = store.spans(sorted(chosen))
+    spans = store._view.spans(sorted(chosen))
     return [n for n, (first, stop) in zip(sorted(chosen), spans, strict=True) if stop > first]
 
 

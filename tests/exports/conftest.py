@@ -11,7 +11,6 @@ import pytest
 import elmo_store
 from elmo_store.format import layout
 from elmo_store.reading.sentences import SentenceRecord
-from elmo_store.selection import Selection
 from elmo_store.store import Store
 from tests.pipeline.conftest import tiny_model as tiny_model
 
@@ -36,8 +35,8 @@ IDS = [
 DOCUMENTS = {"wsj/00/a": [0, 1, 2, 3], "wsj/00/b": [4, 5], "nw/c_1": [6]}
 
 
-def say(view: Selection, text: list[SentenceRecord]) -> None:
-    """Have a whole store's ``view`` say of each sentence what stands in ``text``."""
+def say(store: Store, text: list[SentenceRecord]) -> None:
+    """Have a whole ``store`` say of each sentence what stands in ``text``."""
     columns = {
         name: [getattr(record, name) for record in text]
         for name in ("id", "source", "position", "first_row", "tokens")
@@ -47,7 +46,7 @@ def say(view: Selection, text: list[SentenceRecord]) -> None:
         "n_tokens": [len(record.tokens) for record in text],
     }
     table = pa.table(columns, schema=layout.SENTENCES_SCHEMA)
-    said: Any = view  # of which two methods are replaced
+    said: Any = store._view  # of which two methods are replaced
     said.records = lambda numbers: [text[n] for n in numbers]
     said.table = lambda numbers, columns: table.take(list(numbers)).select(list(columns))
 

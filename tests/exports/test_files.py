@@ -263,7 +263,7 @@ def test_files_hold_whole_sentences_and_all_of_them(tmp_path: Path) -> None:
 
 def _ranges(store: Store, n_rows: int) -> list[tuple[int, int]]:
     settings = Settings("webdataset", "all", dtype="float16", file_bytes=n_rows * 2 * 3 * 16)
-    files = Work(store, vectors_of(store, settings), settings).files
+    files = Work(store._view, vectors_of(store._view, settings), settings).files
     return [(sentences.start, sentences.stop) for sentences in files.values()]
 
 

@@ -132,7 +132,7 @@ def test_an_export_does_not_lie_in_its_store(
     with pytest.raises(OverlapError, match=r"the output .* lies inside the store"):
         export(copy, tmp_path / folder / output, name)
     with pytest.raises(OverlapError, match=r"the output .* lies inside the store"):
-        copy.slice(0, 2).write(tmp_path / folder / "view")
+        copy[:2].write(tmp_path / folder / "view")
     assert contents(Root(tmp_path / "store")) == before
 
 

@@ -248,7 +248,7 @@ def test_everything_that_mixes_gives_the_same_numbers(
     tokens = [sentence.tokens for sentence in corpus.sentences()]
     in_memory = elmo_store.embed(tokens, str(tiny_model), dtype="float32")
     for number in (0, 1, 3):
-        pooled = ScalarMix.of(ner)(states=in_memory[number].rows).mean(axis=0)
+        pooled = ScalarMix.of(ner)(states=in_memory[number].read()).mean(axis=0)
         np.testing.assert_allclose(pooled, vectors[number], atol=1e-5)
 
 
@@ -367,20 +367,20 @@ def test_what_workers_of_a_dead_run_left_is_removed(
     made: list[FileTask] = []
 
     def dies(tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
-        make_file(tasks[0], corpus)
+        make_file(tasks[0], corpus._view)
         made.append(tasks[1])
         put_end(pickle.dumps(tasks[0].scratch), KILLED)
         raise KeyboardInterrupt
 
     def ends(tasks: Sequence[FileTask], count: Callable[[], None]) -> None:
         for task in tasks:
-            make_file(task, corpus)
+            make_file(task, corpus._view)
 
     with pytest.raises(KeyboardInterrupt):
         export(corpus, tmp_path / "out", POOLED, workers=dies, **options)
     export(corpus, tmp_path / "out", POOLED, workers=ends, **options)
     with pytest.raises(LeaseLostError):  # whoever wakes when all is over leaves nothing
-        make_file(made[0], corpus)
+        make_file(made[0], corpus._view)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["export.json", "vectors"]
 

@@ -12,7 +12,7 @@ from benchmarks.shared.texts import SHAPES
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import read_inputs
-from elmo_store.reading.collection import rejects_of
+from elmo_store.reading.rejects import rejects_of
 from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 from model.errors import ModelError
@@ -68,7 +68,7 @@ READS: dict[str, tuple[str, dict[str, Any], Callable[[str], Any]]] = {
     "rejected records": (
         layout.rejects_part(0),
         {},
-        lambda url: list(rejects_of(elmo_store.open(url).held()[0])),
+        lambda url: list(rejects_of(elmo_store.open(url)._view.opened_stores()[0])),
     ),
 }
 

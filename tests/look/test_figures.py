@@ -54,7 +54,7 @@ def test_even_choices_are_ends_and_no_more_than_asked_for(n: int, most: int) -> 
 
 def test_a_sample_knows_its_sentences_and_places(tmp_path: object) -> None:
     written = make_store(f"{tmp_path}/store", lengths=LENGTHS)
-    sample = gather.sample_vectors(elmo_store.open(f"{tmp_path}/store"))
+    sample = gather.sample_vectors(elmo_store.open(f"{tmp_path}/store")._view)
     assert np.array_equal(sample.states, written.states)
     assert np.array_equal(sample.sentence, written.sentence)
     assert np.array_equal(sample.position, written.index)

@@ -60,7 +60,7 @@ def test_direction_and_control_characters_are_shown_by_their_codes(report: str) 
 def test_every_picture_says_what_is_expected_and_has_its_numbers(
     report: str, hostile_store: Path
 ) -> None:
-    figures = gather.gather(elmo_store.open(hostile_store))
+    figures = gather.gather(elmo_store.open(hostile_store)._view)
     there = [drawing for drawing in plot.PICTURES.values() if drawing.applies(figures)]
     assert len(there) == 3
     assert all(drawing.title in report for drawing in there)
@@ -78,7 +78,7 @@ def test_refused_records_stand_there_with_reason_and_text(report: str) -> None:
 
 
 def test_a_mixed_store_shows_its_weights(report: str, mixed_store: Path) -> None:
-    figures = gather.gather(elmo_store.open(mixed_store))
+    figures = gather.gather(elmo_store.open(mixed_store)._view)
     text = page(figures)
     assert "weight set" in text
     assert "1.2500" in text
@@ -86,7 +86,7 @@ def test_a_mixed_store_shows_its_weights(report: str, mixed_store: Path) -> None
 
 
 def test_the_same_store_gives_the_same_page(report: str, hostile_store: Path) -> None:
-    assert page(gather.gather(elmo_store.open(hostile_store))) == report
+    assert page(gather.gather(elmo_store.open(hostile_store)._view)) == report
 
 
 def test_a_store_without_rows_has_a_report(embed: Command, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_vectors_come_first_then_text_and_job(report: str) -> None:
 
 
 def test_a_length_is_drawn_as_how_many_sentences_have_it(hostile_store: Path) -> None:
-    figures = gather.gather(elmo_store.open(hostile_store))
+    figures = gather.gather(elmo_store.open(hostile_store)._view)
     figure, numbers = plot.draw("lengths", figures)
     assert all(row[1] != "0" for row in numbers)  # bins of nothing are no rows
     (bars,) = figure.axes[0].patches

@@ -23,7 +23,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
 from tests.pipeline.support import digests
 from tests.store.deep import all_faults
-from tests.store.support import make_store
+from tests.store.support import make_store, version_of
 from tests.store.test_collection import check_same, opened
 
 SETTINGS = (
@@ -83,11 +83,12 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     said = capsys.readouterr().out
     assert f"{name}: version 2, 2 members, 83 sentences" in said
     assert embed_into(plain, tiny_model, again, *options) == Exit.COMPLETE
-    copied, computed = opened(name).held()[1].store, opened(plain).held()[0].store
+    copied = opened(name)._view.opened_stores()[1].store
+    computed = opened(plain)._view.opened_stores()[0].store
     assert digests(Path(copied.url)) == digests(Path(computed.url))
     stats, n_filled = sums(copied), sum(bool(line) for line in lines_of(0, 40))
     assert (stats["known_sentences"], sums(computed)["known_rows"]) == (n_filled, 0)
-    assert stats["known_rows"] == opened(name).held()[0].store.n_rows
+    assert stats["known_rows"] == opened(name)._view.stores[0].n_rows
     assert (
         f"{n_filled} sentences ({stats['known_rows']:,} rows) in the collection already: they are in it twice now"
         in said
@@ -98,7 +99,8 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     assert f"elmo-store report {name}\n" in said
     assert f"open({name / 'members'!s}" not in said
     np.testing.assert_array_equal(
-        opened(name).read(), np.concatenate([held.store.read() for held in opened(name).held()])
+        opened(name).read(),
+        np.concatenate([elmo_store.open(url).read() for url in opened(name).urls]),
     )
     assert all_faults(opened(name)) == []
 
@@ -130,7 +132,7 @@ def test_the_same_command_continues_and_another_job_is_another_member(
     assert (
         embed_into(name, tiny_model, write(tmp_path / "three.txt", lines_of(0, 3))) == Exit.COMPLETE
     )
-    assert [len(opened(name, version=n).version.members) for n in (1, 2)] == [1, 2]
+    assert [len(version_of(opened(name, version=n)).members) for n in (1, 2)] == [1, 2]
     assert len(list((name / layout.MEMBERS).iterdir())) == 2
     assert not list(name.rglob("_work")) + list(name.rglob("_lease"))
 
@@ -208,7 +210,7 @@ def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     capsys.readouterr()
     assert main(["info", str(name)]) == Exit.COMPLETE
     assert "unfinished" not in capsys.readouterr().out
-    assert len(opened(name).version.members) == 3
+    assert len(version_of(opened(name)).members) == 3
 
 
 def bytes_below(folder: Path) -> dict[str, bytes]:
@@ -272,7 +274,7 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
     check_same(opened(name, version=2), before)
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.BAD_LOCATION
     assert "no sentence has any of these 4 ids" in capsys.readouterr().err
-    assert opened(name).version.number == 3
+    assert version_of(opened(name)).number == 3
     counts = opened(name).manifest.sizes
     assert (counts.rejected, counts.tokens) == (3, one.n_tokens)
     assert any(b"Zsecret" in data for data in bytes_below(name).values())
@@ -289,13 +291,13 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
     assert opened(name).manifest.sizes == counts
     assert all_faults(opened(name)) == []
     assert {path.name for path in (name / layout.MEMBERS).iterdir()} == {
-        one.name for one in opened(name).version.members
+        one.name for one in version_of(opened(name)).members
     }
     assert (
         len([path for path in untouched if path in held]) > 10
     )  # the member that nothing was removed of
     assert main(["compact", str(name)]) == Exit.COMPLETE
-    assert opened(name).version.number == 4
+    assert version_of(opened(name)).number == 4
     assert main(["info", str(name)]) == Exit.COMPLETE
     listed = capsys.readouterr().out
     assert "compact" in listed
@@ -325,7 +327,7 @@ def test_versions_that_are_kept_keep_what_was_removed(
     ]
     assert changes == [(2, "remove", 19, 1), (3, "compact", 19, 1)]
     check_same(opened(name, version=2), before.select([n for n in range(20) if n != 3]))
-    assert opened(name).version.number == 3
+    assert version_of(opened(name)).number == 3
     assert main(["compact", str(name)]) == Exit.COMPLETE
     with pytest.raises(elmo_store.errors.StoreNotFoundError):
         elmo_store.open(name, version=2)
@@ -415,7 +417,7 @@ def test_the_same_job_after_compact_brings_nothing_back(
     assert (
         embed_into(name, tiny_model, write(tmp_path / "more.txt", lines_of(20, 3))) == Exit.COMPLETE
     )
-    assert (opened(name).version.number, len(opened(name))) == (4, 22)
+    assert (version_of(opened(name)).number, len(opened(name))) == (4, 22)
 
 
 @pytest.mark.slow

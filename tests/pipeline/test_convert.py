@@ -69,8 +69,8 @@ def test_int8_goes_on_as_int8_and_back_to_floats(
     )
     some = elmo_store.open(tmp_path / "some")
     assert (some.states, some.manifest.forms, some.is_int8) == (("x", "bwd2"), ("parquet",), True)
-    np.testing.assert_array_equal(some.read_raw().values, written.raw.values[:, [0, 4]])
-    np.testing.assert_array_equal(some.read_raw().scale, written.raw.scale[:, [0, 4]])
+    np.testing.assert_array_equal(some.read(raw=True).values, written.raw.values[:, [0, 4]])
+    np.testing.assert_array_equal(some.read(raw=True).scale, written.raw.scale[:, [0, 4]])
     assert (
         convert(tmp_path / "some", tmp_path / "floats", "--dtype", "float32", "--store", "zarr")
         == Exit.COMPLETE
@@ -134,7 +134,7 @@ def test_mixes_of_int8_and_in_int8(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_part_of_a_store_in_other_numbers(tmp_path: Path) -> None:
-    """`Selection.write` takes what convert takes."""
+    """`Store.write` takes what convert takes."""
     written = make_store(str(tmp_path / "half"))
     small = (
         elmo_store.open(tmp_path / "half")
@@ -144,12 +144,12 @@ def test_a_part_of_a_store_in_other_numbers(tmp_path: Path) -> None:
     rows = np.concatenate([written.states[written.rows(6)], written.states[written.rows(3)]])
     raw = quantized(rows)
     np.testing.assert_array_equal(small.read(), raw.floats())
-    again = small.slice(0, 1).write(tmp_path / "again", store_forms=("zarr",))
-    np.testing.assert_array_equal(again.read_raw().values, raw.values[: again.n_rows])
+    again = small[:1].write(tmp_path / "again", store_forms=("zarr",))
+    np.testing.assert_array_equal(again.read(raw=True).values, raw.values[: again.n_rows])
     wide = elmo_store.open(
         make_store(
             str(tmp_path / "wide"), dtype="float32", values=lambda n, s: np.full((n, s, 8), 1e6)
         ).root.url()
     )
     with pytest.raises(ValueError, match=r"row 0 of .* holds a number that float16 can't hold"):
-        wide.slice().write(tmp_path / "narrow", dtype="float16")
+        wide[:].write(tmp_path / "narrow", dtype="float16")

@@ -144,7 +144,7 @@ def test_other_numbers_and_views(stores: dict[bool, str], tmp_path: Path) -> Non
     for store in (
         int8,
         int8.select([4, 2, 1, 0]),
-        plain.slice(0, 5),
+        plain[:5],
         elmo_store.concat([plain, plain]),
     ):
         for found, tokens in zip(

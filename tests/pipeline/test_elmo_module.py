@@ -118,7 +118,7 @@ def stores(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[b
     made = zero_stores(SENTENCES, tiny_model, tmp_path_factory.mktemp("stores"))
     first = elmo_store.open(made[False]).sentence(0)
     assert first.tokens == tuple(SENTENCES[0])
-    assert first.read().tobytes() == rows[0].rows.tobytes()
+    assert first.read().tobytes() == rows[0].read().tobytes()
     return made
 
 

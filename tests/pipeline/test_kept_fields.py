@@ -128,14 +128,14 @@ def test_sentences_keep_the_fields_of_their_record(
         ("d", 0),
         ("c", 0),
     ]
-    assert store.sentences(1, 3, columns=["category", "id"]).to_pylist() == [
+    assert store.table(["category", "id"], slice(1, 3)).to_pylist() == [
         {"category": "x", "id": "a:1"}, {"category": "y", "id": "b"},
     ]  # fmt: skip
-    assert store.sentences(5, columns=["year"]).schema == pa.schema({"year": pa.int64()})
+    assert store.table(["year"], slice(5, None)).schema == pa.schema({"year": pa.int64()})
     with pytest.raises(
         StoreError, match=r"no column 'label' of sentences: it has sentence, id, .*, tags"
     ):
-        store.sentences(columns=["label"])
+        store.table(["label"])
     assert all_faults(store) == []
     jsonschema.validate(store.manifest.to_json(), json_schemas.manifest_schema())
     assert main(["info", str(folder / "store")]) == Exit.COMPLETE
@@ -172,18 +172,18 @@ def test_stores_that_are_made_of_it_keep_them(folder: Path, tmp_path: Path) -> N
             == Exit.COMPLETE
         )
         made = elmo_store.open(tmp_path / name)
-        assert made.sentences(columns=store.columns).equals(store.sentences(columns=store.columns))
+        assert made.table(store.columns).equals(store.table(store.columns))
         assert made.fields == store.fields
     chosen = store.select([2, 0])
     written = chosen.write(str(tmp_path / "chosen"))
     assert all_faults(written) == []
     joined = elmo_store.concat([written, store])
-    for view in (chosen, written, joined.stores[0]):
+    for view in (chosen, written, joined[: len(chosen)]):
         assert [sentence.fields["category"] for sentence in view] == ["y", "x"]
-        assert view.sentences(columns=["sentence", "first_row", "document"]).to_pylist() == [
+        assert view.table(["sentence", "first_row", "document"]).to_pylist() == [
             {"sentence": 0, "first_row": 0, "document": "b"}, {"sentence": 1, "first_row": 3, "document": "a"},
         ]  # fmt: skip
-    numbers = joined.sentences(columns=["sentence", "first_row", "category"]).to_pydict()
+    numbers = joined.table(["sentence", "first_row", "category"]).to_pydict()
     assert numbers["sentence"] == list(range(7))
     assert numbers["first_row"] == [joined.sentence(i).first_row for i in range(7)]
     assert numbers["category"] == ["y", "x", "x", "x", "y", "", None]
@@ -202,7 +202,7 @@ def test_how_a_file_is_cut_changes_neither_fields_nor_documents(
         assert embed(out, *options, inputs=[str(tmp_path / "a.conll")]) == Exit.COMPLETE
         store = elmo_store.open(out)
         assert all_faults(store) == []
-        tables.append(store.sentences(columns=store.columns))
+        tables.append(store.table(store.columns))
     assert all(table.equals(tables[0]) for table in tables)
     assert tables[0]["tag"].to_pylist()[:4] == [["A"], ["B", "C"], ["A"], ["D"]]
     starts = [0, 7, 13, 20, 26, 33]
@@ -247,7 +247,7 @@ def test_a_store_of_before_has_no_documents(folder: Path) -> None:
     assert golden.sentence(0).fields == {}
     with pytest.raises(StoreError, match="no column 'document'"):
         assert golden.sentence(0).document
-    assert golden.sentences(columns=["id"]).num_rows == len(golden)
+    assert golden.table(["id"]).num_rows == len(golden)
     assert elmo_store.concat([golden]).fields == {}
 
 
@@ -265,11 +265,11 @@ def test_a_collection_keeps_them_and_its_members_agree_in_them(
     assert whole.fields == store.fields
     numbers = [2, 3, 0]
     table = pa.concat_tables(
-        [whole.sentences(columns=["id", "category"]).slice(number, 1) for number in numbers]
+        [whole.table(["id", "category"]).slice(number, 1) for number in numbers]
     )
-    assert whole.table(numbers, ["id", "category"]).equals(table)
+    assert whole.table(["id", "category"], numbers).equals(table)
     assert [sentence.fields["category"] for sentence in whole] == ["y", "x", None, "x"]
-    places = whole.sentences(columns=["sentence", "first_row", "document_sentence"]).to_pydict()
+    places = whole.table(["sentence", "first_row", "document_sentence"]).to_pydict()
     assert places == {
         "sentence": [0, 1, 2, 3],
         "first_row": [0, 3, 6, 6],
@@ -345,7 +345,7 @@ def test_datasets_have_the_fields_in_their_types(folder: Path, tmp_path: Path) -
         == Exit.COMPLETE
     )
     found = datasets.load_from_disk(str(tmp_path / "out"))
-    columns = store.sentences(columns=NAMES)
+    columns = store.table(NAMES)
     assert found.select_columns(NAMES)[:] == columns.to_pydict()
     assert found.features["day"].dtype == "date32"
     assert found.filter(lambda row: row["category"] == "x").num_rows == 2
@@ -403,7 +403,7 @@ def test_what_is_kept_is_told_and_a_collection_s_types_are_those_of_what_comes_l
         into("d.csv", n="") == Exit.COMPLETE
     )  # the collection's own fields without being asked for
     assert "sentences keep n (float64)\n" in capsys.readouterr().err
-    assert elmo_store.open(whole).sentences(columns=["n"]).to_pydict() == {"n": [0.5, 2.0, None]}
+    assert elmo_store.open(whole).table(["n"]).to_pydict() == {"n": [0.5, 2.0, None]}
     same = [
         "embed",
         str(tmp_path / "d.csv"),

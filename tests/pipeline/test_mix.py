@@ -108,7 +108,7 @@ def test_text_and_rows_are_those_of_the_source(source: Path, weights: Path, tmp_
     for i in range(store.n_sentences):
         assert mixed.sentence(i).tokens == store.sentence(i).tokens
         assert mixed.sentence(i).id == store.sentence(i).id
-    mixed.verify()
+    assert not mixed.verify().faults
 
 
 def test_boundaries_are_mixed_too(embed: Command, weights: Path, tmp_path: Path) -> None:

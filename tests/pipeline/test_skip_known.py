@@ -17,12 +17,13 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.test_collections import embed_into, lines_of, write
 from tests.store.deep import all_faults
+from tests.store.support import version_of
 from tests.store.test_collection import opened
 
 
 def member_texts(name: Path) -> list[tuple[str, ...]]:
     """Tokens of the newest member's sentences."""
-    members = opened(name).version.members
+    members = version_of(opened(name)).members
     store = elmo_store.open(name / layout.member(members[-1].name))
     return [store.sentence(number).tokens for number in range(len(store))]
 
@@ -94,7 +95,7 @@ def test_sentences_are_left_out_by_their_ids_where_there_are_any(
         embed(records(tmp_path / "2.jsonl", {"b": "w3 corrected", "c": "w1 w2"})) == Exit.COMPLETE
     )
     assert member_texts(name) == [("w1", "w2")]  # another sentence of the same words
-    assert opened(name).find_ids(["a", "b", "c"]) == [[0], [1], [2]]
+    assert opened(name)._view.find_ids(["a", "b", "c"]) == [[0], [1], [2]]
     (tmp_path / "ids").write_text("b\n")
     assert main(["remove", str(name), "--ids", str(tmp_path / "ids")]) == 0
     assert (
@@ -122,7 +123,7 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
         assert embed_into(name, tiny_model, both, "--skip-known") == Exit.INCOMPLETE
     before = {folder.name for folder in (name / layout.MEMBERS).iterdir()}
     assert embed_into(name, tiny_model, other) == Exit.COMPLETE  # meanwhile
-    (unfinished,) = before - {member.name for member in opened(name).version.members}
+    (unfinished,) = before - {member.name for member in version_of(opened(name)).members}
     root = Root(str(name / layout.member(unfinished)))
     marker = read_marker(root, ShardMarker, 0)
     assert marker is not None
@@ -131,7 +132,7 @@ def test_a_job_that_is_resumed_leaves_out_what_it_left_out_before(
     assert resumed is not None
     assert resumed.stats["finished"] == marker.stats["finished"]  # the shard was kept
     assert {folder.name for folder in (name / layout.MEMBERS).iterdir()} > before
-    assert [member.name for member in opened(name).version.members][-1] == unfinished
+    assert [member.name for member in version_of(opened(name)).members][-1] == unfinished
     blank = [()] * lines_of(0, 20).count("")
     assert member_texts(name) == blank + [tuple(line.split()) for line in lines_of(20, 20)]
 
@@ -191,7 +192,7 @@ def test_two_commands_at_once_add_a_shared_id_once(
     assert embed(records(tmp_path / "0.jsonl", {"first": "w0"})) == Exit.COMPLETE
     assert overtaken_by(partial(embed, two), partial(embed, one), monkeypatch) == Exit.COMPLETE
     ids = ["a", "b", "c", "1.jsonl:7x"]
-    assert opened(name).find_ids(ids) == [[3], [1], [2], [4]]
+    assert opened(name)._view.find_ids(ids) == [[3], [1], [2], [4]]
 
 
 @pytest.mark.slow

@@ -99,8 +99,8 @@ class StoreContract:
 
     @pytest.mark.parametrize("size", [1, 3, 100])
     def test_batches(self, store: elmo_store.Store, written: Written, size: int) -> None:
-        batches = list(store.batches(size, ("fwd1", "bwd1"), first=1))
-        assert [s.index for b in batches for s in b.sentences] == list(range(1, len(LENGTHS)))
+        batches = list(store.batches(size, ("fwd1", "bwd1")))
+        assert [s.index for b in batches for s in b.sentences] == list(range(len(LENGTHS)))
         assert {len(b) for b in batches[:-1]} <= {size}
         for batch in batches:
             for sentence, rows in batch:

@@ -25,26 +25,27 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.zarr_form import metadata
-from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index, read_sentence_chunks
 from elmo_store.reading.store import StoreReader
+from elmo_store.reading.view import View, text_of_rows
 from elmo_store.storage.parquet_files import errors_name, read_footers, read_table
 from elmo_store.storage.root import Root
+from elmo_store.store import Store
 
 T = TypeVar("T")
 ROWS_AT_ONCE = 4096
 
 
-def all_faults(store: StoreReader) -> list[str]:
+def all_faults(store: Store) -> list[str]:
     """What `verify` finds wrong with a complete store or each member of a collection, and between its objects; one line each."""
-    report = verify(store)
+    report = verify(store._view)
     faults = [fault.text for fault in report.faults]
     if any(
         fault.missing for fault in report.faults
     ):  # the store need not be as large as its manifest says
         return faults
-    for held in store.held():
-        faults += islice(deep_faults(held.store, THREADS), FAULTS_AT_MOST)
+    for member in store._view.opened_stores():
+        faults += islice(deep_faults(member.store, THREADS), FAULTS_AT_MOST)
     return faults
 
 
@@ -111,7 +112,7 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
 
 def _part_faults(store: StoreReader, part: PartRange, refused: list[int]) -> Iterator[str]:
     """``refused`` gets the number of the part's rejects."""
-    root, boundaries = store.root, store.boundaries
+    root, boundaries = store.root, store.manifest.boundaries
     rel = layout.sentences_part(part.part)
     where = root.url(rel)
     rejects = _rejects(root, part.part)
@@ -148,13 +149,13 @@ def _field_faults(
     columns = read_footers(store.root, [layout.sentences_part(part.part)])[
         0
     ].schema.to_arrow_schema()
-    if columns.names != store.columns:
-        yield f"{where}: its columns are {', '.join(columns.names)}; of the first part they are {', '.join(store.columns)}"
+    if columns.names != store.schema.names:
+        expected = ", ".join(store.schema.names)
+        yield f"{where}: its columns are {', '.join(columns.names)}; of the first part they are {expected}"
         return
-    names = [name for name, field in store.fields.items() if field.per == TOKEN]
-    table = store.sentences(
-        part.first_sentence, part.first_sentence + part.n_sentences, columns=names
-    )
+    names = [field.name for field in store.manifest.fields if field.per == TOKEN]
+    numbers = range(part.first_sentence, part.first_sentence + part.n_sentences)
+    table = store.table(numbers, names)
     for name in names if part.n_sentences else ():
         listed = table[name].combine_chunks()
         if (np.array(listed.fill_null([]).value_lengths()) != lengths)[
@@ -167,7 +168,7 @@ def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) 
     """Each id must lead to its sentence, or to an earlier one of the same id."""
     other = []
     for number, (sentence_id, hits) in enumerate(
-        zip(ids, store.find_ids(ids), strict=True), part.first_sentence
+        zip(ids, View.of_store(store).find_ids(ids), strict=True), part.first_sentence
     ):
         if not hits:
             yield f"{where}: sentence {number} has the id {sentence_id!r}, which leads to none"
@@ -220,7 +221,7 @@ def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
         )
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
-        tokens, sentence, index = text_of_rows(store, lo, hi)
+        tokens, sentence, index = text_of_rows(View.of_store(store), lo, hi)
         columns: dict[str, Any] = {
             "row": np.arange(lo, hi),
             "sentence": sentence,
@@ -242,7 +243,7 @@ def _shard_faults(store: StoreReader, shard: int) -> Iterator[str]:
         for form, reader in readers.items():
             if stored_tokens[form] != tokens:
                 yield f"{store.url}: the tokens of rows {lo} … {hi} in the {form} form are not those of their sentences"
-            rows = reader.read_span(states, lo, hi, raw=m.is_int8)
+            rows = View.of_store(reader).read_span(states, lo, hi, raw=m.is_int8)
             blocks[form] = tuple(rows) if m.is_int8 else (rows,)
             if m.is_int8 and not (np.isfinite(scale := blocks[form][1]) & (scale >= 0)).all():
                 yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"

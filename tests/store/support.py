@@ -35,10 +35,12 @@ from elmo_store.format.markers import (
 )
 from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.format.texts import cut_bytes, hash_texts
+from elmo_store.format.version import Version
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
+from elmo_store.store import Store
 from elmo_store.writer import complete_store
 
 CHANNELS = 8
@@ -274,6 +276,12 @@ def write_sentences(
     marker = PartGroupMarker(0, tuple(ranges), put_objects(root, objects)[0])
     write_marker(root, marker)
     return marker
+
+
+def version_of(store: Store) -> Version:
+    """Return the version of a collection that was opened."""
+    assert store.version is not None
+    return store.version
 
 
 def sealed_again(value: Mapping[str, Any]) -> bytes:

@@ -563,7 +563,7 @@ def test_a_quick_look_at_a_copy_of_objects_in_parts(
         rel = layout.zarr_token_chunk(0)
         store.root.put(rel, bytes(store.root.size(rel) or 0))
 
-    report = verify(elmo_store.open(store.root.url()), quick=True)
+    report = verify(elmo_store.open(store.root.url())._view, quick=True)
 
     assert [fault.text.partition(" has ")[0] for fault in report.faults] == (
         [store.root.url(rel)] if damaged else []

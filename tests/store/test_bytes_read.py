@@ -173,7 +173,7 @@ def test_a_number_and_an_id_are_found_with_three_requests(fetched: Counter[str])
     )  # the table of its hash, and where its rows begin
     assert requests(lambda store: store.sentence(47)) == 1
     assert (
-        requests(lambda store: store.records([47])) == 3
+        requests(lambda store: store._view.records([47])) == 3
     )  # the table of parts, a footer, a row group
     assert requests(lambda store: store.sentence(47).read()) == 2  # where it begins, the rows
     assert requests(lambda store: [store.sentence(47).read() for _ in range(2)]) == 2 + 1

@@ -23,6 +23,7 @@ from elmo_store.storage.lease import LEASE, Lease, LeaseHolder, acquire
 from elmo_store.storage.root import Root
 from tests.store import support
 from tests.store.deep import all_faults
+from tests.store.support import version_of
 from tests.store.test_collection import contents, make, opened
 from tests.store.test_collection import stores as stores
 
@@ -152,13 +153,13 @@ def test_a_source_is_added_once_also_after_compact(command: str, tmp_path: Path)
     collecting.remove(Root(name), ["a:3"])
     collecting.compact(Root(name))  # nothing is left of it
     before = contents(name)
-    assert add().number == opened(name).version.number
+    assert add().number == version_of(opened(name)).number
     assert contents(name) == before
     assert ids_of(name) == [f"other:{i}" for i in range(4)]
     again = numbered(
         tmp_path / "again", "other", software={"elmo-store": "1"}
     )  # the same contents, another manifest
-    assert collecting.collect(name, [again]).number == opened(name).version.number
+    assert collecting.collect(name, [again]).number == version_of(opened(name)).number
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ def test_many_who_append_remove_and_compact_at_once_lose_no_sentence(
     collecting.compact(Root(name))
     assert sorted(ids_of(name)) == sorted([*kept, *(f"first:{i}" for i in range(4))])
     assert all_faults(elmo_store.open(name)) == []
-    names = {member.name for member in opened(name).version.members}
+    names = {member.name for member in version_of(opened(name)).members}
     assert {path.name for path in (name / layout.MEMBERS).iterdir()} == names
     assert not list(name.rglob("_lease"))
 
@@ -273,7 +274,7 @@ def test_wrong_rows_of_removed_sentences_are_found(field: str, tmp_path: Path) -
         collecting.compact(Root(name))
     from elmo_store.checking.verify import verify
 
-    report = verify(elmo_store.open(name))
+    report = verify(elmo_store.open(name)._view)
     assert [fault.missing for fault in report.faults] == [False]
     assert report.objects > 0  # of the other member
 
@@ -290,11 +291,11 @@ def test_a_member_that_is_missing_or_another_s_is_named_by_readers_and_by_verify
     collecting.collect(url, stores)
     store = opened(url)
     first, second, third = (
-        Root(url).url(layout.member(member.name)) for member in store.version.members
+        Root(url).url(layout.member(member.name)) for member in version_of(store).members
     )
     Root(second).remove_tree()
-    for rel in other.root.list():
-        Root(second).put(rel, other.root.get(rel))
+    for rel in other._view.stores[0].root.list():
+        Root(second).put(rel, other._view.stores[0].root.get(rel))
     for form in ("zarr", "parquet"):
         with pytest.raises(
             errors.StoreError, match=f"{second} is not the member that version 1 names"
@@ -310,7 +311,7 @@ def test_a_member_that_is_missing_or_another_s_is_named_by_readers_and_by_verify
         said = f"{second} is not the member that version 1 names|{first}, a member of version 1, is missing"
         with pytest.raises(errors.StoreError, match=said):
             elmo_store.open(url, form=form).sentence(4).read()
-    report = verify(elmo_store.open(url))
+    report = verify(elmo_store.open(url)._view)
     assert [
         (fault.missing, fault.text.partition(",")[0].split()[0]) for fault in report.faults
     ] == [

@@ -46,7 +46,10 @@ READS: dict[str, Callable[[elmo_store.Store, Written], Any]] = {
     "a sentence by text": lambda store, written: store.sentence(text=written.tokens[DAMAGED]),
     "sentences of a batch": lambda store, _: [s.id for s in store.read_sentences([0, 3]).sentences],
     "batches": lambda store, _: [s.tokens for batch in store.batches(4) for s, _ in batch],
-    "texts beside rows": lambda store, _: (store.spans([DAMAGED]), store.texts([DAMAGED])),
+    "texts beside rows": lambda store, _: (
+        store._view.spans([DAMAGED]),
+        store._view.texts([DAMAGED]),
+    ),
     "an item": lambda store, _: SentenceDataset(store)[DAMAGED],
     "items": lambda store, _: collate(SentenceDataset(store).__getitems__([0, DAMAGED])),
     "a stream": lambda store, _: list(SentenceStream(store)),
@@ -78,7 +81,7 @@ def test_an_export_of_contradicting_rows_is_refused(
 def test_a_view_of_contradicting_rows_is_not_written(damaged: Written, tmp_path: Path) -> None:
     store = elmo_store.open(damaged.root.url())
     with pytest.raises(ShardCorruptError, match=CONTRADICTION):
-        store.slice(0, 6).write(tmp_path / "view")
+        store[:6].write(tmp_path / "view")
 
 
 def test_sound_sentences_of_a_damaged_store_are_read(damaged: Written) -> None:

@@ -36,8 +36,8 @@ def test_a_golden_store(name: str) -> None:
         assert (store.states, store.n_rows, store.channels) == (states, n_rows, CHANNELS)
         np.testing.assert_array_equal(store.read(), values)
         if store.is_int8:
-            np.testing.assert_array_equal(store.read_raw().values, raw.values)
-            np.testing.assert_array_equal(store.read_raw().scale, raw.scale)
+            np.testing.assert_array_equal(store.read(raw=True).values, raw.values)
+            np.testing.assert_array_equal(store.read(raw=True).scale, raw.scale)
         first = 0
         for i, length in enumerate(LENGTHS):
             sentence = store.sentence(id=f"doc.txt:{i}")

@@ -122,20 +122,25 @@ def _items(data: SentenceDataset) -> list[Any]:
     return [data[item] for item in range(len(data))]
 
 
+def _ids(view: elmo_store.Store) -> list[int]:
+    return [int(sentence.id[8:]) for sentence in view]
+
+
 def _numbers_of(source: Any) -> list[int]:
     return [sentence.index for sentence in source]
 
 
 # How each call names the sentences that an index of several chooses.
 CALLS: dict[str, Callable[[elmo_store.Store, Any], list[int]]] = {
-    "[]": lambda store, index: _numbers_of(store[index]),
-    "select": lambda store, index: list(store.select(index).numbers),
+    "[]": lambda store, index: _ids(store[index]),
+    "select": lambda store, index: _ids(store.select(index)),
     "read_sentences": lambda store, index: list(store.read_sentences(index).numbers),
-    "records": lambda store, index: [record.index for record in store.records(index)],
-    "table": lambda store, index: store.table(index, ["sentence"])["sentence"].to_pylist(),
-    "texts": lambda store, index: [int(name[8:]) for name in store.texts(index)[0]],
+    "records": lambda store, index: [record.index for record in store._view.records(index)],
+    "table": lambda store, index: store.table(["sentence"], index)["sentence"].to_pylist(),
+    "texts": lambda store, index: [int(name[8:]) for name in store._view.texts(index)[0]],
     "spans": lambda store, index: [
-        [span.span for span in store].index(tuple(span)) for span in store.spans(index).tolist()
+        [span.span for span in store].index(tuple(span))
+        for span in store._view.spans(index).tolist()
     ],
     "dataset": lambda store, index: [
         item["index"] for item in _items(SentenceDataset(store, indices=index))
@@ -145,14 +150,12 @@ CALLS: dict[str, Callable[[elmo_store.Store, Any], list[int]]] = {
         for batch in SentenceStream(store.select(index), shuffle=False, bucket=False)
         for number in [int(name[8:]) for name in batch["id"]]
     ],
-    "of a selection": lambda store, index: [
-        int(sentence.id[8:]) for sentence in store.slice(0, N)[index]
-    ],
+    "of a selection": lambda store, index: [int(sentence.id[8:]) for sentence in store[:N][index]],
     "records of a concatenation": lambda store, index: [
-        record.index for record in elmo_store.concat([store]).records(index)
+        record.index for record in elmo_store.concat([store])._view.records(index)
     ],
     "table of a concatenation": lambda store, index: (
-        elmo_store.concat([store]).table(index, ["sentence"])["sentence"].to_pylist()
+        elmo_store.concat([store]).table(["sentence"], index)["sentence"].to_pylist()
     ),
 }
 INDICES: dict[str, Any] = {
@@ -194,7 +197,9 @@ def test_every_call_takes_every_kind_of_index(
 def test_every_call_refuses_what_is_no_index(
     store: elmo_store.Store, call: str, index: Any
 ) -> None:
-    if index is None and call in ("dataset", "read_sentences"):
+    if (index is None and call in ("dataset", "read_sentences")) or (
+        index is None and "table" in call
+    ):
         return  # it stands for all sentences, or for ids
     with pytest.raises(TypeError, match="can't be chosen by"):
         CALLS[call](store, index)
@@ -212,14 +217,14 @@ def test_every_call_names_a_sentence_that_is_not_there(store: elmo_store.Store, 
 @pytest.mark.parametrize("index", ["5", 1.9, True, np.True_, [1], slice(3)], ids=repr)
 def test_one_sentence_is_chosen_by_an_integer_only(store: elmo_store.Store, index: Any) -> None:
     data = SentenceDataset(store)
-    for call in (store.sentence, store.span, store.sentence_at, data.__getitem__):
+    for call in (store.sentence, store._view.span, store.sentence_at, data.__getitem__):
         with pytest.raises(TypeError, match="can't be chosen by"):
             call(index)
 
 
 def test_one_sentence_is_counted_from_the_end(store: elmo_store.Store) -> None:
     assert store.sentence(-1) == store.sentence(N - 1) == store[-1]
-    assert store.span(-1) == store.span(N - 1)
+    assert store._view.span(-1) == store._view.span(N - 1)
     assert store.sentence_at(-1) == store[-1]
     assert SentenceDataset(store)[-2]["index"] == N - 2
 
@@ -232,21 +237,23 @@ def test_first_and_stop_are_those_of_a_slice(
     store: elmo_store.Store, first: Any, stop: Any
 ) -> None:
     expected = list(range(N))[first:stop]
-    assert _numbers_of(store.sentences(first, stop)) == expected
-    assert store.sentences(first, stop, columns=["sentence"])["sentence"].to_pylist() == expected
-    assert list(store.slice(first, stop).numbers) == expected
-    batches = store.batches(3, first=first, stop=stop)
-    assert [number for batch in batches for number in batch.numbers] == expected
+    chosen = slice(first, stop)
+    assert _numbers_of(store.sentences(chosen)) == expected
+    assert store.table(["sentence"], chosen)["sentence"].to_pylist() == expected
+    assert _ids(store[first:stop]) == expected
+    batches = store[chosen].batches(3)
+    assert [sentence.id for batch in batches for sentence in batch.sentences] == [
+        f"doc.txt:{number}" for number in expected
+    ]
 
 
 @pytest.mark.parametrize("edge", ["3", 1.5, True, [1]], ids=repr)
 def test_an_edge_that_is_no_integer_is_refused(store: elmo_store.Store, edge: Any) -> None:
     for call in (
-        lambda: store.slice(edge),
-        lambda: store.slice(0, edge),
-        lambda: list(store.sentences(edge)),
-        lambda: store.sentences(0, edge, columns=["id"]),
-        lambda: list(store.batches(first=edge)),
+        lambda: store[edge:],
+        lambda: store[:edge],
+        lambda: list(store.sentences(slice(edge))),
+        lambda: store.table(["id"], slice(0, edge)),
     ):
         with pytest.raises(TypeError, match="can't be chosen by"):
             call()
@@ -291,13 +298,13 @@ def test_elmo_reads_the_sentences_that_numbers_choose(store: elmo_store.Store) -
 def test_one_string_stands_for_a_list_of_it(tmp_path: Path) -> None:
     lengths, parts = (2,) * 60, (60,)
     store = elmo_store.open(make_store(str(tmp_path), lengths=lengths, parts=parts).root.url())
-    assert store.find_ids("doc.txt:54") == store.find_ids(["doc.txt:54"]) == [[54]]
-    for readable in (store, elmo_store.concat([store]), store.slice(0, 60)):
+    assert store._view.find_ids(["doc.txt:54"]) == [[54]]
+    for readable in (store, elmo_store.concat([store]), store[:60]):
         assert readable.read_sentences(ids="doc.txt:54").numbers == [54]
     text = " ".join(store.sentence(54).tokens)
     assert store.find_text(text) == store.find_text([text]) == [54]
-    assert store.sentences(columns="id").column_names == ["id"]
-    assert store.table([1], "id").column_names == ["id"]
+    assert store.table("id").column_names == ["id"]
+    assert store.table("id", [1]).column_names == ["id"]
     data = SentenceDataset(store, states="fwd1")
     stream = SentenceStream(store, states="fwd1")
     assert data.states == stream.states == ("fwd1",)
@@ -308,7 +315,7 @@ def test_ids_and_texts_of_another_kind_are_refused(store: elmo_store.Store) -> N
     wrong: Sequence[Any] = (54, [54], b"54", None)
     for ids in wrong:
         with pytest.raises(TypeError):
-            store.find_ids(ids)
+            store.read_sentences(ids=ids)
     for texts in (54, [54], b"w0 .", [b"w0"]):
         with pytest.raises(TypeError):
             store.find_text(texts)  # type: ignore[arg-type]
@@ -316,6 +323,6 @@ def test_ids_and_texts_of_another_kind_are_refused(store: elmo_store.Store) -> N
 
 def test_a_selection_keeps_plain_numbers(store: elmo_store.Store) -> None:
     chosen: npt.NDArray[Any] = np.array([3, 1], np.uint8)
-    numbers = store.select(chosen).numbers
+    numbers = store.read_sentences(chosen).numbers
     assert numbers == [3, 1]
     assert {type(number) for number in numbers} == {int}

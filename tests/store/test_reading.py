@@ -76,9 +76,14 @@ def test_rows_that_are_not_there(stored: Written, rows: Any, message: str) -> No
 def test_items_are_sentences_as_in_a_list(stored: Written) -> None:
     store = elmo_store.open(stored.root.url())
     n = len(LENGTHS)
-    assert [s.index for s in store[2:7:2]] == [2, 4, 6]
-    assert [s.index for s in store[[6, -1, 0]]] == [6, n - 1, 0]
-    assert [s.index for s in store[np.arange(n) % 2 == 1]] == [1, 3, 5, 7]
+    for index, numbers in (
+        (slice(2, 7, 2), [2, 4, 6]),
+        ([6, -1, 0], [6, n - 1, 0]),
+        (np.arange(n) % 2 == 1, [1, 3, 5, 7]),
+    ):
+        view = store[index]
+        assert [sentence.id for sentence in view] == [f"doc.txt:{number}" for number in numbers]
+        assert [sentence.index for sentence in view] == list(range(len(numbers)))
     assert (store[-1].index, store[np.int64(3)].index) == (n - 1, 3)
     assert store[3].tokens == tuple(stored.tokens[3])
     assert store[3] == store.sentence(3) != store[4]
@@ -296,9 +301,7 @@ def test_xarray_is_given_what_a_variable_of_the_environment_holds(
     np.testing.assert_array_equal(store.to_xarray().states[3:7].values, written.states[3:7])
 
 
-def same(
-    store: elmo_store.Readable, tokens: list[list[str]], states: list[npt.NDArray[Any]]
-) -> None:
+def same(store: elmo_store.Store, tokens: list[list[str]], states: list[npt.NDArray[Any]]) -> None:
     """Sentences, their tokens and rows are these, one by one, in batches, as rows, and by the rows' own tokens."""
     assert [list(s.tokens) for s in store] == tokens
     assert [s.index for s in store] == list(range(len(tokens)))
@@ -320,7 +323,7 @@ def test_a_selection_and_the_store_that_it_becomes(
     stored: Written, tmp_path: Path, numbers: Any
 ) -> None:
     store = elmo_store.open(stored.root.url())
-    chosen = store.slice(1, 5) if isinstance(numbers, range) else store.select(numbers)
+    chosen = store[1:5] if isinstance(numbers, range) else store.select(numbers)
     tokens = [stored.tokens[n] for n in numbers]
     states = [stored.states[stored.rows(n)] for n in numbers]
     same(chosen, tokens, states)
@@ -347,8 +350,8 @@ def test_an_id_that_several_sentences_have_is_refused_by_name(
     with pytest.raises(AmbiguousIdError, match=r"the id 'doc\.txt:0', 1, 3"):
         twice.read_sentences(ids=["doc.txt:0"])
     assert all_faults(twice) == []
-    assert twice.slice(1).sentence(id="doc.txt:3").index == 1
-    assert twice.slice(0, 3).sentence(id="doc.txt:0").index == 1
+    assert twice[1:].sentence(id="doc.txt:3").index == 1
+    assert twice[:3].sentence(id="doc.txt:0").index == 1
     chosen = twice.select([3, 2, 3, 2])
     assert [chosen.sentence(id=f"doc.txt:{n}").index for n in (0, 3)] == [
         0,
@@ -357,11 +360,11 @@ def test_an_id_that_several_sentences_have_is_refused_by_name(
     assert chosen.read_sentences(ids=["doc.txt:3", "doc.txt:0"]).numbers == [1, 0]
     with pytest.raises(
         AmbiguousIdError,
-        match=r"2 sentences of this selection of .* have the id 'doc\.txt:3', 1, 2: read",
+        match=r"2 sentences of this view of .* have the id 'doc\.txt:3', 1, 2: read",
     ):
         twice.select([1, 0, 2]).sentence(id="doc.txt:3")
     with pytest.raises(
-        SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"
+        SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this view of"
     ):
         twice.select([0, 2]).sentence(id="doc.txt:0")
 
@@ -371,10 +374,10 @@ def test_a_selection_of_nobody(stored: Written) -> None:
     with pytest.raises(SentenceNotFoundError, match="no sentence 8 in"):
         store.select([0, 8])
     with pytest.raises(
-        SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"
+        SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this view of"
     ):
-        store.slice(1).sentence(id="doc.txt:0")
-    assert len(store.slice(3, 3)) == 0
+        store[1:].sentence(id="doc.txt:0")
+    assert len(store[3:3]) == 0
 
 
 def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
@@ -393,7 +396,8 @@ def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
     assert both.read_sentences([9, 1, 10]).states.shape[0] == sum(
         len(states[n]) for n in (9, 1, 10)
     )
-    assert both.sentence(id="doc.txt:2").index == 2  # the first store that has it
+    with pytest.raises(AmbiguousIdError, match=r"have the id 'doc\.txt:2', 2, 10"):
+        both.sentence(id="doc.txt:2")
     third = make_store(str(tmp_path / "third"))
     with pytest.raises(StoreError, match="its boundaries is False, not True"):
         elmo_store.concat([first, elmo_store.open(third.root.url())])
@@ -404,7 +408,7 @@ def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
 def test_no_sentences_are_a_table_without_rows(tmp_path: Path) -> None:
     store = elmo_store.open(make_store(str(tmp_path)).root.url())
     for first, stop in ((len(store), None), (5, 3), (len(store) + 5, None)):
-        assert store.sentences(first, stop, columns=["id"]).num_rows == 0
+        assert store.table(["id"], slice(first, stop)).num_rows == 0
     assert len(store.read_sentences([])) == 0
 
 

@@ -48,7 +48,7 @@ def ways(
             str(tmp_path_factory.mktemp("ways") / name), dtype=request.param, **SHAPE, **settings
         )
         store = elmo_store.open(written.root.url(), **options)
-        assert type(store._now.rows) is kind
+        assert type(store._view.stores[0]._readers.rows) is kind
         stores.append((store, written))
     remote = make_store(f"memory://{uuid4()}", dtype=request.param, **SHAPE)
     return [*stores, (elmo_store.open(remote.root.url()), remote)]
@@ -67,10 +67,10 @@ def test_any_spans_of_any_states(
     for store, written in ways:
         rows = [row for first, stop in spans for row in range(first, stop)]
         np.testing.assert_array_equal(
-            store.read_spans(states, spans), written.states[rows][:, states]
+            store._view.read_spans(states, spans), written.states[rows][:, states]
         )
         if written.raw is not None:
-            values, scale = store.read_spans(states, spans, raw=True)
+            values, scale = store._view.read_spans(states, spans, raw=True)
             np.testing.assert_array_equal(values, written.raw.values[rows][:, states])
             np.testing.assert_array_equal(scale, written.raw.scale[rows][:, states])
 
@@ -83,14 +83,14 @@ def test_views_are_read_only_and_outlive_the_store(
         for number in range(len(store)):
             for states in (None, "fwd1", ("bwd2", "x")):
                 read = (
-                    elmo_store.open(store.url, form=store.form, mapped=store.mapped)
+                    elmo_store.open(store.url, form=store.form, mapped=store._view.stores[0].mapped)
                     .sentence(number)
                     .read(states, copy=False)
                 )
                 np.testing.assert_array_equal(read, store.sentence(number).read(states))
                 assert not read.flags.writeable
         view = store.sentence(0).read(copy=False)
-        mapped = isinstance(store._now.rows, Mapped) and not store.is_int8
+        mapped = isinstance(store._view.stores[0]._readers.rows, Mapped) and not store.is_int8
         assert np.shares_memory(view, store.sentence(0).read(copy=False)) == mapped
         np.testing.assert_array_equal(view, written.states[:30])
 
@@ -128,16 +128,16 @@ def test_row_groups_follow_each_other_in_steps_of_one_size(tmp_path: Path) -> No
     store, places = elmo_store.open(tmp_path / "s"), [0, 1023, 1024, 2499]
     for first, stop in ((0, 2500), (255, 257), (639, 1200), (2304, 2500), (7, 7)):
         np.testing.assert_array_equal(
-            store.read_span(range(5), first, stop), written.states[first:stop]
+            store._view.read_span(range(5), first, stop), written.states[first:stop]
         )
-    assert store.texts(places)[1] == [tuple(written.tokens[place]) for place in places]
+    assert store._view.texts(places)[1] == [tuple(written.tokens[place]) for place in places]
     for rel in (layout.sentences_part(0), layout.states_part(1)):
         pq.write_table(
             pq.read_table(tmp_path / "s" / rel), tmp_path / "s" / rel, row_group_size=250
         )
         store = elmo_store.open(tmp_path / "s")
         with pytest.raises(ShardCorruptError, match=f"{rel} has .* row groups, not .*: restore it"):
-            (store.sentence(700).read(), store.texts([0]))
+            (store.sentence(700).read(), store._view.texts([0]))
     with pytest.raises(
         ShardCorruptError,
         match=r"a has 2500 rows, 2500 in 10 row groups, not 10+ in groups of 250: restore it",
@@ -157,7 +157,7 @@ def test_a_full_table_of_open_files(tmp_path: Path) -> None:
     """Mapped shards keep no file open; a shard that can't be opened is named. Afterwards the store is read on."""
     written = make_store(str(tmp_path / "store"), lengths=(4,) * 200, parts=(200,), shard_rows=4)
     store = elmo_store.open(tmp_path / "store")
-    store.spans(range(200))
+    store._view.spans(range(200))
     used = max(int(path.name) for path in Path("/proc/self/fd").iterdir()) + 1
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as opened:

@@ -56,7 +56,7 @@ class Int8Contract(StoreContract):
         assert wanted is not None
         assert store.is_int8
         chosen = slice(None) if rows is None else rows
-        found = store.read_raw(("bwd2", "x"), rows)
+        found = store.read(("bwd2", "x"), rows, raw=True)
         assert (str(found.values.dtype), str(found.scale.dtype)) == ("int8", "float32")
         np.testing.assert_array_equal(found.values, wanted.values[chosen][..., [4, 0], :])
         np.testing.assert_array_equal(found.scale, wanted.scale[chosen][..., [4, 0]])
@@ -65,7 +65,7 @@ class Int8Contract(StoreContract):
     def test_what_is_stored_of_sentences(self, store: elmo_store.Store, written: Written) -> None:
         wanted = written.raw
         assert wanted is not None
-        views = [store, store.slice(), elmo_store.concat([store])]
+        views = [store, store[:], elmo_store.concat([store])]
         batches = [one.read_sentences([3, 2, 0], raw=True) for one in views]
         for batch in [*batches, *store.batches(3, raw=True)]:
             assert batch.scale is not None
@@ -80,7 +80,7 @@ class Int8Contract(StoreContract):
         n = store.n_rows
         for found in (
             twice.read(rows=slice(n - 4, n + 5)),
-            twice.read_raw(rows=slice(n - 4, n + 5)).floats(),
+            twice.read(rows=slice(n - 4, n + 5), raw=True).floats(),
         ):
             np.testing.assert_array_equal(
                 found, np.concatenate([written.states[-4:], written.states[:5]])

@@ -39,7 +39,7 @@ def test_a_suspended_write_of_a_view_changes_nothing_of_the_winner(
         lambda place: None, view.write, write_or_find_it_complete, monkeypatch, tmp_path
     ):
         written = elmo_store.open(place)
-        written.verify()
+        assert not written.verify().faults
         np.testing.assert_array_equal(written.read(), view.read())
         n_suspensions += 1
     assert n_suspensions > 40
@@ -63,7 +63,7 @@ def test_a_suspended_write_leaves_another_view_in_its_place_alone(
         lambda place: None, first.write, write_another, monkeypatch, tmp_path
     ):
         written = elmo_store.open(place)
-        written.verify()
+        assert not written.verify().faults
         assert written.n_sentences in (1, 2), what
 
 
@@ -93,7 +93,7 @@ def test_a_suspended_change_of_a_collection_changes_nothing_of_the_winner(
         partial(shutil.copytree, base), works[command], take_over, monkeypatch, tmp_path
     ):
         assert ids_of(place) == ["a:2", "a:3", "b:0", "b:1", "b:2", "b:3"], what
-        elmo_store.open(place).verify()
+        assert not elmo_store.open(place).verify().faults
         n_suspensions += 1
     assert n_suspensions > 2
 
@@ -147,6 +147,6 @@ def test_a_late_version_on_an_object_store_is_not_kept(
             break
         ids = [sentence.id for sentence in elmo_store.open(url)]
         assert ids == ["a:2", "a:3", *(["b:0", "b:1", "b:2", "b:3"] if is_collected else [])]
-        elmo_store.open(url).verify()
+        assert not elmo_store.open(url).verify().faults
         assert len(versions.numbers(Root(url))) == 1
     assert number > 20

@@ -50,13 +50,13 @@ def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
 def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     data = SentenceDataset(written.root.url(), indices=[0, 1, 3, 4])
     reads: list[int] = []
-    real = Mapped.views
+    real = Mapped.map_spans
 
     def counting(self: Mapped, states: Sequence[int], spans: npt.NDArray[np.int64]) -> list[Stored]:
         reads.append(len(spans))
         return real(self, states, spans)
 
-    monkeypatch.setattr(Mapped, "views", counting)
+    monkeypatch.setattr(Mapped, "map_spans", counting)
     data.__getitems__([3, 2, 1, 0])
     assert reads == [4]
 
@@ -209,7 +209,7 @@ def test_an_int8_store_gives_float32(tmp_path: Path) -> None:
     found = [elmo(inputs)["elmo_representations"][0] for inputs in (batch, [3, 0, 2])]
     assert torch.equal(found[0], found[1])
     with pytest.raises(elmo_store.errors.StoreError, match="holds float16, no int8"):
-        elmo_store.open(make_store(str(tmp_path / "halves")).root.url()).read_raw("x")
+        elmo_store.open(make_store(str(tmp_path / "halves")).root.url()).read("x", raw=True)
 
 
 def test_items_that_were_changed_are_padded_anew(written: Written) -> None:

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 import elmo_store
 from elmo_store.errors import StateNotFoundError
 from elmo_store.format.numbers import Array
-from elmo_store.reading.rows import Int64
+from elmo_store.reading.runs import Int64
+from elmo_store.reading.view import View
 from elmo_store.torch import SentenceDataset, SentenceStream, collate
 from elmo_store.torch import stream as streams
 from elmo_store.torch.epochs import EpochCounter
@@ -289,15 +290,13 @@ def test_what_was_given_before_is_not_read_again(
     state = stream.state_dict()
     batches.close()  # type: ignore[attr-defined]  # it reads ahead
     asked: list[int] = []
-    real = elmo_store.Store.rows_of
+    real = View.rows_of
 
-    def counting(
-        self: elmo_store.Store, states: Sequence[int], spans: Int64, runs: Int64
-    ) -> list[Array]:
+    def counting(self: View, states: Sequence[int], spans: Int64, runs: Int64) -> list[Array]:
         asked.append(int(np.diff(spans).sum()))
         return real(self, states, spans, runs)
 
-    monkeypatch.setattr(elmo_store.Store, "rows_of", counting)
+    monkeypatch.setattr(View, "rows_of", counting)
     resumed = stream_of(written, text=False)
     resumed.load_state_dict(state)
     numbers = seen(resumed)
@@ -396,11 +395,7 @@ def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> No
 def test_one_state_alone_and_a_view(written: Written) -> None:
     store = elmo_store.open(written.root.url())
     batch = next(
-        iter(
-            SentenceStream(
-                store.slice(20, 60), states=["bwd2"], shuffle=False, bucket=False, text=False
-            )
-        )
+        iter(SentenceStream(store[20:60], states=["bwd2"], shuffle=False, bucket=False, text=False))
     )
     assert batch["states"].shape[2:] == (1, 8)
     np.testing.assert_array_equal(

@@ -71,7 +71,9 @@ def resign(root: Root) -> None:
 def faults(root: Root, *, deep: bool = True) -> str:
     """What verify finds; with ``deep`` also what our tests' own comparison of the objects with one another finds."""
     store = elmo_store.open(root.url())
-    return "\n".join(all_faults(store) if deep else [fault.text for fault in verify(store).faults])
+    return "\n".join(
+        all_faults(store) if deep else [fault.text for fault in verify(store._view).faults]
+    )
 
 
 def rewrite(root: Root, rel: str, change: Callable[[dict[str, list[Any]]], None]) -> None:

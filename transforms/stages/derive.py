@@ -19,8 +19,8 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, marked, read_marker
 from elmo_store.forms import zarr_form
-from elmo_store.reading.collection import CollectionReader, rejects_in
-from elmo_store.reading.store import StoreReader
+from elmo_store.reading.rejects import rejects_in
+from elmo_store.reading.view import View
 from elmo_store.storage.failures import retry
 from elmo_store.storage.root import Root
 from elmo_store.writer import (
@@ -56,22 +56,19 @@ def plan_id(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
 
 
-def plan_derived(_: Any, source: StoreReader, target: Root, resumed: bool) -> Iterable[Any]:
+def plan_derived(_: Any, source: View, target: Root, resumed: bool) -> Iterable[Any]:
     """Empty arrays into the target; yields as `plan_job` does, but `PARTS`: part groups and runs of id tables."""
     yield TaggedOutput(BEGUN, Outcome())
     manifest = read_manifest(target)
     if manifest.complete:
         return
     counts = manifest.sizes
-    of_collection = isinstance(source, CollectionReader)
-    groups = (
-        list(range(n_part_groups(manifest)))
-        if of_collection
-        else marked(source.root, layout.PART_GROUPS)
-    )
-    tables = (
-        list(range(id_runs(counts.sentences))) if of_collection else marked(source.root, layout.IDS)
-    )
+    whole = source.whole_store
+    if whole is not None:  # its part groups and id tables are copied
+        groups, tables = marked(whole.root, layout.PART_GROUPS), marked(whole.root, layout.IDS)
+    else:
+        groups = list(range(n_part_groups(manifest)))
+        tables = list(range(id_runs(counts.sentences)))
     if not is_planned(target, plan_id(manifest)):
         zarr_form.create(target, manifest)
         write_plan(
@@ -90,15 +87,15 @@ def plan_derived(_: Any, source: StoreReader, target: Root, resumed: bool) -> It
         yield TaggedOutput(SHARDS, batch)
 
 
-def put_texts(task: tuple[str, int], source: StoreReader, target: Root) -> Outcome:
-    """A part group, or a run of id tables: a store's own as they are, a collection's numbered over all its members."""
+def put_texts(task: tuple[str, int], source: View, target: Root) -> Outcome:
+    """A part group, or a run of id tables: a store's own as they are, a view's numbered anew."""
     (folder, number), manifest, plan = task, read_manifest(target), str(target.get_json(PLAN)["id"])
-    if not isinstance(source, CollectionReader):
+    if (whole := source.whole_store) is not None:
         kind: type[PartGroupMarker | IdsMarker] = (
             PartGroupMarker if folder == layout.PART_GROUPS else IdsMarker
         )
-        marker = read_marker(source.root, kind, number)
-        retry(partial(copy_marked, marker, source.root, target, plan), local=source.root.is_local)
+        marker = read_marker(whole.root, kind, number)
+        retry(partial(copy_marked, marker, whole.root, target, plan), local=whole.root.is_local)
         return Outcome()
     if folder == layout.PART_GROUPS:
         write_part_group(
@@ -122,7 +119,7 @@ def put_texts(task: tuple[str, int], source: StoreReader, target: Root) -> Outco
 class DeriveShards(beam.DoFn):
     """Lists of shard tasks → shards in the target, and what became of each: a failure is a result, not an end."""
 
-    def __init__(self, source: StoreReader, target: Root) -> None:
+    def __init__(self, source: View, target: Root) -> None:
         self._source, self._target = source, target
 
     def setup(self) -> None:
@@ -146,8 +143,8 @@ class DeriveShards(beam.DoFn):
             self._manifest,
             time.perf_counter(),
         )
-        text = retry(lambda: row_text(source, manifest, shard), local=source.root.is_local)
-        rows = retry(lambda: stored_rows(source, manifest, shard), local=source.root.is_local)
+        text = retry(lambda: row_text(source, manifest, shard), local=source.is_local)
+        rows = retry(lambda: stored_rows(source, manifest, shard), local=source.is_local)
         n_tokens = text.n_tokens(manifest.boundaries)
         stats = {"tokens": n_tokens, "seconds_reading": time.perf_counter() - began}
         write_shard(target, manifest, text, rows, plan_id(manifest), run_stats(target, stats))

@@ -16,7 +16,7 @@ from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.format.texts import cut_bytes, hash_tokens
 from elmo_store.format.version import Member, Version, read_version, with_members
-from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.view import View
 from elmo_store.storage.root import Root
 from transforms.stages.plan import sentence_rows
 from transforms.stages.shards import Excerpt, KnownRows, ShardText
@@ -63,7 +63,7 @@ class KnownSentences:
             version, [member for member in version.members if member.name in asked]
         )
         form = "zarr" if "zarr" in version.store.forms else "parquet"
-        self._store = CollectionReader(source.root, version, form) if version.members else None
+        self._store = View.of_version(source.root, version, form) if version.members else None
         self._manifest, self._cut = manifest, cut_bytes(manifest.model.options)
 
     def of(self, text: ShardText) -> ShardText:

@@ -9,7 +9,7 @@ from itertools import islice
 from elmo_store.collecting import known_sentences
 from elmo_store.format import layout
 from elmo_store.format.version import read_version
-from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.view import View
 from elmo_store.storage.root import Root
 from transforms.inputs.records import ReadSentence, ReadSettings, Record, id_within
 
@@ -22,11 +22,11 @@ class SkipKnown:
     def __init__(self, member: Root, settings: ReadSettings) -> None:
         """``member``: the store that is written; version 0 of its collection has no sentence."""
         self.n_skipped = 0
-        self._store: CollectionReader | None = None
+        self._store: View | None = None
         if settings.skip_version:
             root = Root(str(member).rpartition(f"/{layout.MEMBERS}/")[0], member.storage_options)
             version = read_version(root, settings.skip_version)
-            self._store = CollectionReader(root, version, version.store.forms[0])
+            self._store = View.of_version(root, version, version.store.forms[0])
 
     def new(self, records: Iterable[Record]) -> Iterator[Record]:
         """Those of ``records`` that the version does not have, in order. They are read some ahead."""
@@ -39,7 +39,7 @@ class SkipKnown:
             self.n_skipped += len(known)
             yield from (record for place, record in enumerate(batch) if place not in known)
 
-    def _known(self, store: CollectionReader, batch: list[Record]) -> set[int]:
+    def _known(self, store: View, batch: list[Record]) -> set[int]:
         """Places in ``batch`` of the sentences that the store has."""
         sentences = [
             (place, record)
