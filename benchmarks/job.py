@@ -50,7 +50,8 @@ def run_job(
     )
     store = stores.open(str(output))
     read = (
-        read_marker(store._view.stores[0].root, ShardMarker, shard) for shard in range(store.manifest.sizes.shards)
+        read_marker(store._view.stores[0].root, ShardMarker, shard)
+        for shard in range(store.manifest.sizes.shards)
     )
     return measured, stat_sums([marker for marker in read if marker is not None])
 
@@ -62,7 +63,9 @@ def engine_alone(
     _, weights = load_model(model)
     start = compute_warm(weights)
     calls: dict[int, list[list[str]]] = {}
-    for sentence, (first, _) in zip(store, store._view.spans(range(len(store))).tolist(), strict=True):
+    for sentence, (first, _) in zip(
+        store, store._view.spans(range(len(store))).tolist(), strict=True
+    ):
         calls.setdefault(first // store.manifest.shard_rows, []).append(list(sentence.tokens))
 
     def run() -> None:

@@ -262,9 +262,9 @@ class Sentences(Dataset[Any]):
 
 def arrow_sentences(folder: Path, store: stores.Store, rows: Any, starts: Any) -> Sentences:
     """Sentences and their tokens of Hugging Face datasets."""
-    table = arrow_rows(
-        folder, rows, starts, tokens=store.table(["tokens"])["tokens"]
-    ).with_format("numpy")
+    table = arrow_rows(folder, rows, starts, tokens=store.table(["tokens"])["tokens"]).with_format(
+        "numpy"
+    )
     return Sentences(
         lambda number: table[number]["states"].reshape(-1, *rows.shape[1:])
     )  # the row is read with its tokens
