@@ -732,8 +732,8 @@ def _kept_runs(members: Sequence[Member]) -> tuple[Runs, RowRuns]:
         counts = member.counts
         kept.append((index, sentence, counts.sentences - sentence, row, counts.rows - row))
     table = np.array(kept, np.int64).reshape(-1, 5)
-    table = table[table[:, 2] > 0]
-    return Runs.of(table[:, 0], table[:, 1], table[:, 2]), RowRuns.of(table[:, 3], table[:, 4])
+    store_of, firsts, counts, first_rows, n_rows = table[table[:, 2] > 0].T
+    return Runs.of(store_of, firsts, counts), RowRuns.of(first_rows, n_rows)
 
 
 def _check_alike(first: View, other: View) -> None:
